@@ -1,5 +1,5 @@
-//! What the shim adds to `cuMemAlloc` and `cuMemFree`: the same program with and without it, over a driver that does
-//! nothing, so that what is left is the shim.
+//! Cost of the shim in `cuMemAlloc` and `cuMemFree`: the same program with and without it, over a driver that does
+//! nothing, so that the difference is the shim.
 //!
 //! `cargo bench -p omni-cuda --bench allocation`. Alone, and beside eight other processes of the instance that have
 //! memory: they are in the sum that has to stay below the limit.
@@ -15,13 +15,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-/// Allocations that are there all the time: what a table of ranges holds in a model.
+/// Live allocations during the measurement, as many as a model's table of ranges holds.
 const HELD: usize = 1000;
-/// Of a card of 24 GiB: nine processes have 9 of them, and what is left is gone through again and again.
+/// Limit of a card of 24 GiB: nine processes have 9 of them, and the rest is gone through again and again.
 const LIMIT_BYTES: &str = "25769803776";
 const ROLE: &str = "OMNI_BENCH_CLIENT";
 
-/// A driver whose allocations cost nothing. It has what the shim asks for on the way.
+/// Driver whose allocations cost nothing, with the entries that the shim calls on the way.
 const DRIVER: &str = r"
 static unsigned long long next = 1ull << 40;
 int cuInit(unsigned flags) { return flags ? 1 : 0; }
@@ -88,7 +88,7 @@ fn build_driver(dir: &Path) {
     assert!(cc.status().unwrap().success());
 }
 
-/// A process that has memory until its standard input ends.
+/// Process that holds memory until its standard input ends.
 fn holder(mut client: Command) -> Child {
     let mut holder = client.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut ready = String::new();

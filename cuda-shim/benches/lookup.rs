@@ -1,7 +1,7 @@
-//! What the shim adds to `dlsym`: the same program with and without it preloaded.
+//! Cost of the shim in `dlsym`: the same program with and without it preloaded.
 //!
-//! `cargo bench -p omni-cuda --bench lookup`. Of a name that is nobody's concern, of an entry of the driver that is left
-//! alone, and of one that the shim stands for.
+//! `cargo bench -p omni-cuda --bench lookup`. For a name that is not the driver's, for an entry that is left alone, and
+//! for a hooked one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step is a failed run")]
 #![allow(unsafe_code, reason = "the loader's functions")]
 

@@ -1,7 +1,7 @@
-//! What the proxy is called and what it needs.
+//! Soname of the proxy, and the libraries that it needs.
 //!
-//! A linker copies into a library's needs what the libraries call themselves that it is given. So it is given two empty
-//! ones that call themselves what the proxy has to need.
+//! A linker copies the sonames of the libraries it is given into the needs of its output. So it is given two empty
+//! libraries with the sonames that the proxy has to need.
 
 use omni_gpu_protocol::env::inside;
 use std::error::Error;

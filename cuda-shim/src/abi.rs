@@ -3,7 +3,7 @@
 //! A pointer is only reached through [`Out`] and [`In`], so that the code that uses them is safe.
 #![allow(unsafe_code, reason = "pointers that callers of the driver give")]
 
-/// What every function of the driver returns.
+/// Result of every function of the driver.
 pub(crate) type CUresult = i32;
 
 pub(crate) const SUCCESS: CUresult = 0;
@@ -11,14 +11,14 @@ pub(crate) const INVALID_VALUE: CUresult = 1;
 pub(crate) const OUT_OF_MEMORY: CUresult = 2;
 /// `CUDA_ERROR_INVALID_CONTEXT` and `_CONTEXT_IS_DESTROYED`.
 pub(crate) const CONTEXT_IS_GONE: [CUresult; 2] = [201, 709];
-/// What a caller gets from an entry that this driver does not have.
+/// `CUDA_ERROR_NOT_SUPPORTED`: the answer for an entry that this driver does not have.
 pub(crate) const NOT_SUPPORTED: CUresult = 801;
 
-/// A pointer through which a caller of the driver API wants an answer: null, or writable as the API's contract says.
+/// Pointer to which the driver API writes: null, or writable as the API's contract says.
 #[repr(transparent)]
 pub(crate) struct Out<T>(*mut T);
 
-/// A pointer to something that a caller of the driver API describes: null, or readable as the API's contract says.
+/// Pointer from which the driver API reads: null, or readable as the API's contract says.
 #[repr(transparent)]
 pub(crate) struct In<T>(*const T);
 
@@ -37,17 +37,17 @@ impl<T> Clone for In<T> {
 impl<T> Copy for In<T> {}
 
 impl<T: Copy> Out<T> {
-    /// To a place of ours that outlives the call it is given to.
+    /// Points to a local place that outlives the call it is given to.
     pub(crate) fn of(place: &mut T) -> Self {
         Self(place)
     }
 
-    /// To the first of places of ours that outlive the call it is given to.
+    /// Points to the first of local places that outlive the call they are given to.
     pub(crate) fn array(places: &mut [T]) -> Self {
         Self(places.as_mut_ptr())
     }
 
-    /// Nowhere.
+    /// Null, for an answer that is not wanted.
     pub(crate) fn null() -> Self {
         Self(std::ptr::null_mut())
     }
@@ -56,18 +56,18 @@ impl<T: Copy> Out<T> {
         self.0.is_null()
     }
 
-    /// `None` for null.
+    /// Reads the value; `None` for null.
     pub(crate) fn get(self) -> Option<T> {
         // SAFETY: not null, so the caller's, who has to give what the API asks for.
         (!self.0.is_null()).then(|| unsafe { self.0.read_unaligned() })
     }
 
-    /// To a value of another type at the same place, which the API's contract has to allow.
+    /// Points to a value of another type at the same place, which the API's contract has to allow.
     pub(crate) fn cast<U>(self) -> Out<U> {
         Out(self.0.cast())
     }
 
-    /// Nothing for null.
+    /// Writes the value; does nothing for null.
     pub(crate) fn set(self, value: T) {
         if !self.0.is_null() {
             // SAFETY: as in `get`.
@@ -77,18 +77,18 @@ impl<T: Copy> Out<T> {
 }
 
 impl<T: Copy> In<T> {
-    /// To a value of ours that outlives the call it is given to.
+    /// Points to a local value that outlives the call it is given to.
     pub(crate) fn of(value: &T) -> Self {
         Self(value)
     }
 
-    /// `None` for null.
+    /// Reads the value; `None` for null.
     pub(crate) fn get(self) -> Option<T> {
         // SAFETY: not null, so the caller's, who has to give what the API asks for.
         (!self.0.is_null()).then(|| unsafe { self.0.read_unaligned() })
     }
 
-    /// The element `number` of the array that begins here.
+    /// Element `number` of the array that begins here.
     pub(crate) fn at(self, number: usize) -> Self {
         Self(if self.0.is_null() { self.0 } else { self.0.wrapping_add(number) })
     }

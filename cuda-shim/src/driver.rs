@@ -5,7 +5,7 @@ use crate::abi::{
 };
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Functions of the driver that ours call. One that this driver does not have says [`NOT_SUPPORTED`].
+/// Defines safe functions that call the driver's. An entry that this driver does not have returns [`NOT_SUPPORTED`].
 macro_rules! driver {
     ($( fn $symbol:ident($($name:ident: $type:ty),* $(,)?); )*) => {
         $(
@@ -71,7 +71,7 @@ const TEXTURE_ALIGNMENT: i32 = 14;
 const CONCURRENT_MANAGED_ACCESS: i32 = 89;
 const ADVISE_PREFERRED_LOCATION: i32 = 3;
 
-/// What a function answered through a pointer, or its error.
+/// Calls a function that answers through a pointer, and returns the answer or the error.
 pub(crate) fn ask<T: Copy + Default>(call: impl FnOnce(Out<T>) -> i32) -> Result<T, i32> {
     let mut value = T::default();
     match call(Out::of(&mut value)) {
@@ -80,22 +80,22 @@ pub(crate) fn ask<T: Copy + Default>(call: impl FnOnce(Out<T>) -> i32) -> Result
     }
 }
 
-/// The context of this thread; 0 for none.
+/// Context of this thread; 0 for none.
 pub(crate) fn context() -> Handle {
     ask(cuCtxGetCurrent).unwrap_or(0)
 }
 
-/// The device of this thread's context.
+/// Device of this thread's context.
 pub(crate) fn device() -> Result<i32, i32> {
     ask(cuCtxGetDevice)
 }
 
-/// The newest version of CUDA that the driver knows: 13000 is 13.0. 0 when it cannot be asked.
+/// Newest version of CUDA that the driver knows: 13000 is 13.0. 0 when it cannot be asked.
 pub(crate) fn version() -> i32 {
     ask(cuDriverGetVersion).unwrap_or(0)
 }
 
-/// Whether memory of a device can be moved while programs run on it.
+/// Device memory can be moved while programs run on the device: concurrent managed access.
 pub(crate) fn can_move(device: i32) -> bool {
     const UNKNOWN: u8 = 0;
     static KNOWN: [AtomicU8; 64] = [const { AtomicU8::new(UNKNOWN) }; 64];
@@ -109,7 +109,7 @@ pub(crate) fn can_move(device: i32) -> bool {
     known.load(Ordering::Relaxed) == 2
 }
 
-/// Managed memory that belongs on `device`.
+/// Allocates managed memory with `device` as its preferred location.
 pub(crate) fn allocate_managed(address: Out<u64>, bytes: usize, device: i32) -> i32 {
     const ATTACH_GLOBAL: u32 = 1;
     let result = cuMemAllocManaged(address, bytes, ATTACH_GLOBAL);
@@ -119,7 +119,7 @@ pub(crate) fn allocate_managed(address: Out<u64>, bytes: usize, device: i32) -> 
     result
 }
 
-/// Says where memory belongs. Advice: that it cannot be followed makes the memory slower, not wrong.
+/// Sets the preferred location. Only advice: memory for which it cannot be followed is slower, not wrong.
 fn prefer(address: u64, bytes: usize, device: i32) {
     let location = Location { kind: Location::DEVICE, id: device };
     if cuMemAdvise_v2(address, bytes, ADVISE_PREFERRED_LOCATION, location) == NOT_SUPPORTED {
@@ -127,19 +127,19 @@ fn prefer(address: u64, bytes: usize, device: i32) {
     }
 }
 
-/// The distance of rows that suits every use of them; 512 when the device does not say.
+/// Row alignment that suits every use of pitched memory; 512 when the device does not say.
 pub(crate) fn row_alignment(device: i32) -> usize {
     let answer = ask(|value| cuDeviceGetAttribute(value, TEXTURE_ALIGNMENT, device));
     answer.ok().and_then(|bytes| usize::try_from(bytes).ok()).filter(|bytes| bytes.is_power_of_two()).unwrap_or(512)
 }
 
-/// Whether what goes into a stream becomes part of a graph now.
+/// Work put into this stream becomes part of a graph now.
 pub(crate) fn is_capturing(stream: Handle) -> bool {
     ask(|status| cuStreamIsCapturing(stream, status)).is_ok_and(|status| status != 0)
 }
 
-/// Runs calls that are no part of any capture, without breaking one that another stream is in, of whichever thread. A
-/// driver without the call (before 10.1) has no such rule to lift.
+/// Runs calls outside every capture, without breaking one that another stream of any thread is in. A driver without the
+/// call (before 10.1) has no such rule to lift.
 pub(crate) fn outside_captures<T>(calls: impl FnOnce() -> T) -> T {
     const RELAXED: i32 = 2;
     let mut mode = RELAXED;

@@ -1,4 +1,4 @@
-//! NVML's two questions for the memory of a card: the answer is the instance's share of it.
+//! NVML's two functions for the memory of a card: they report the instance's share of it.
 #![allow(unsafe_code, reason = "exported functions with NVML's signatures")]
 
 use crate::{account, real};
@@ -31,7 +31,7 @@ struct MemoryV2 {
 type GetMemoryInfo = unsafe extern "C" fn(*mut c_void, *mut Memory) -> c_int;
 type GetMemoryInfoV2 = unsafe extern "C" fn(*mut c_void, *mut MemoryV2) -> c_int;
 
-/// What stands for a function of NVML.
+/// Hook for a function of NVML.
 pub(crate) fn hook(symbol: &str) -> Option<NonNull<c_void>> {
     let address = match symbol {
         "nvmlDeviceGetMemoryInfo" => nvmlDeviceGetMemoryInfo as GetMemoryInfo as *mut c_void,
@@ -41,10 +41,10 @@ pub(crate) fn hook(symbol: &str) -> Option<NonNull<c_void>> {
     NonNull::new(address)
 }
 
-/// As NVML's.
+/// NVML's function of the same name.
 ///
 /// # Safety
-/// As NVML's.
+/// Those of NVML's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetMemoryInfo(device: *mut c_void, memory: *mut Memory) -> c_int {
     let Some(real) = real::function!(nvmlDeviceGetMemoryInfo in NVML as GetMemoryInfo) else {
@@ -62,10 +62,10 @@ unsafe extern "C" fn nvmlDeviceGetMemoryInfo(device: *mut c_void, memory: *mut M
     result
 }
 
-/// As NVML's.
+/// NVML's function of the same name.
 ///
 /// # Safety
-/// As NVML's.
+/// Those of NVML's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: *mut c_void, memory: *mut MemoryV2) -> c_int {
     let Some(real) = real::function!(nvmlDeviceGetMemoryInfo_v2 in NVML as GetMemoryInfoV2) else {

@@ -1,8 +1,8 @@
-//! Values that every process makes for itself: after a fork the child finds them unmade.
+//! Values per process: after a fork the child makes its own.
 //!
 //! A fork copies memory in whatever state other threads have left it: a lock that one of them held stays locked for
-//! ever. So the pointer to such a value lives in a page of its own that the kernel hands to the child filled with zeros,
-//! and the child makes a new value. What the parent's value pointed to is left alone there: it may be half changed.
+//! ever. So the pointer to such a value lives in a page of its own that the kernel gives to the child filled with
+//! zeros, and the child makes a new value. The parent's value is left alone in the child: it may be half changed.
 //!
 //! A leak checker looks for pointers in the variables of libraries and not in such pages: a list there keeps every value.
 #![allow(unsafe_code, reason = "mmap of a page that a fork wipes")]
@@ -10,15 +10,15 @@
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A value that is made at its first use in each process, and never dropped.
+/// Value that is made at its first use in each process, and never dropped.
 pub(crate) struct PerProcess<T> {
-    /// The page; its first word points to the value. Null until it is mapped; a fork keeps it.
+    /// Page whose first word points to the value. Null until it is mapped; a fork keeps it.
     page: AtomicPtr<AtomicPtr<Kept<T>>>,
-    /// The last value that was made, here or before a fork.
+    /// Newest value, made here or before a fork.
     last: AtomicPtr<Kept<T>>,
 }
 
-/// A value, and the one that was made before it.
+/// Value, linked to the one made before it.
 struct Kept<T> {
     value: T,
     _before: *mut Kept<T>,
@@ -29,7 +29,7 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
         Self { page: AtomicPtr::new(null_mut()), last: AtomicPtr::new(null_mut()) }
     }
 
-    /// The value of this process. `make` may run in several threads at once; one result is kept.
+    /// Value of this process. `make` may run in several threads at once; one result is kept.
     #[inline]
     pub(crate) fn get(&'static self, make: impl FnOnce() -> T) -> &'static T {
         let value = self.cell().load(Ordering::Acquire);
@@ -73,7 +73,7 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
         // SAFETY: a fresh private mapping touches no memory that is in use.
         let page = unsafe { libc::mmap(null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, private, -1, 0) };
         let fresh: *mut AtomicPtr<Kept<T>> = if page == libc::MAP_FAILED {
-            // No memory for one page: the value is not the process's own after a fork, which is then the least trouble.
+            // No memory for one page: parent and child then share the value after a fork, the least of their troubles.
             Box::into_raw(Box::default())
         } else {
             // SAFETY: the page is ours. Kernels before 4.14 refuse, and a child then goes on with its parent's value.

@@ -1,10 +1,10 @@
-//! The memory of this process: every range that an allocation has brought, by its address.
+//! Allocations of this process, by address.
 //!
-//! The hooks insert what the driver has given and remove what they are about to free, **before** the driver frees it;
-//! [`crate::moves`] claims ranges while it moves them, and removing a claimed range waits for the move's end. So no
-//! range is freed under a move, and a free waits only when its own range is on its way.
+//! Hooks insert an allocation after the driver has made it and remove it **before** the driver frees it;
+//! [`crate::moves`] claims ranges while it moves them, and removal of a claimed range waits for the move's end. So no
+//! range is freed during a move, and a free waits only for a move of its own range.
 //!
-//! A range is resident from its front: moves take from its end, so one number says which part is on the device.
+//! The resident part of a range is its front: moves take from its end, so one number describes it.
 
 use crate::process::PerProcess;
 use std::collections::HashSet;
@@ -15,55 +15,54 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// One allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Range {
-    /// Of its first byte; for what has no address (arrays, VMM handles) the handle.
+    /// Address of the first byte; the handle for allocations without one (arrays, VMM handles).
     pub address: u64,
-    /// As accounted.
+    /// Bytes as accounted.
     pub bytes: u64,
-    /// What can be done with it.
     pub kind: Kind,
-    /// The `CUcontext` that was current; 0 for none, or one that is gone.
+    /// `CUcontext` that was current; 0 for none, or one that is gone.
     pub context: u64,
-    /// A pool's, whose memory stays when that context ends.
+    /// From a pool, whose memory stays when that context ends.
     pub is_pooled: bool,
-    /// Managed in place of the device memory that was asked for.
+    /// Managed in place of the device memory that was requested.
     pub is_converted: bool,
-    /// Of `bytes`, how many, from the front, are meant to be on the device. 0 unless managed.
+    /// Bytes, from the front, that are meant to be on the device. 0 unless managed.
     pub resident: u64,
 }
 
-/// What can be done with a range.
+/// Kind of memory, which determines how it can be handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Managed memory: it can be moved.
     Managed,
-    /// Device memory of every other kind: it stays where it is.
+    /// Device memory of every other kind: never moved.
     Device,
     /// Pinned host memory.
     Host,
 }
 
-/// Allocations below this stay device memory: flags of streams, and what programs share with others, which managed memory
-/// cannot be used for.
+/// Smaller allocations stay device memory: flags of streams, and memory that programs share with others, for which
+/// managed memory cannot be used.
 pub(crate) const SMALL: u64 = 1 << 20;
-/// As long as such pieces of a process add up to no more than this: nearly all memory has to be able to leave the card.
+/// Most bytes of such small allocations in one process: nearly all memory has to be able to leave the card.
 const SMALL_IN_ALL: u64 = 64 << 20;
 
 impl Range {
-    /// A fresh allocation.
+    /// New allocation, all resident.
     pub(crate) fn new(address: u64, bytes: u64, kind: Kind, context: u64) -> Self {
         Self { address, bytes, kind, context, is_pooled: false, is_converted: false, resident: kind.resident(bytes) }
     }
 }
 
 impl Range {
-    /// Its part of the small pieces that cannot be moved.
+    /// Bytes that count as small device memory.
     fn as_small(&self) -> u64 {
         if self.kind == Kind::Device && self.bytes < SMALL { self.bytes } else { 0 }
     }
 }
 
 impl Kind {
-    /// How much of a fresh allocation is meant to be on the device, as far as that can change.
+    /// Bytes of a new allocation that are meant to be on the device, as far as that can change.
     pub(crate) fn resident(self, bytes: u64) -> u64 {
         match self {
             Self::Managed => bytes,
@@ -77,16 +76,16 @@ static TABLE: PerProcess<Table> = PerProcess::new();
 #[derive(Default)]
 struct Table {
     ranges: Mutex<Ranges>,
-    /// A claim has ended.
+    /// Signalled when a claim ends.
     settled: Condvar,
 }
 
 #[derive(Default)]
 struct Ranges {
     by_address: HashMap<u64, Entry, BuildHasherDefault<AddressHasher>>,
-    /// Counts allocations: the order in which they came.
+    /// Number of the next allocation, for their order.
     next: u64,
-    /// Bytes in small pieces that cannot be moved.
+    /// Bytes in small device allocations.
     small: u64,
 }
 
@@ -99,7 +98,7 @@ impl Ranges {
     }
 }
 
-/// Addresses differ in their middle bits and nobody chooses them: one multiplication spreads them.
+/// Hash by one multiplication: addresses differ in their middle bits, and no adversary chooses them.
 #[derive(Default)]
 struct AddressHasher(u64);
 
@@ -126,8 +125,8 @@ struct Entry {
     is_claimed: bool,
 }
 
-/// Adds a range that the driver has given. The answer is what was there under this address and counts still: it went by a
-/// way that no hook saw, or the driver would not give the address anew.
+/// Adds a range that the driver has allocated. Returns a range that was recorded under this address and is still
+/// counted: it was freed in a way that no hook saw, or the driver would not reuse the address.
 #[must_use]
 pub(crate) fn insert(range: Range) -> Option<Range> {
     let mut ranges = lock();
@@ -136,13 +135,13 @@ pub(crate) fn insert(range: Range) -> Option<Range> {
     ranges.insert(Entry { range, order, is_claimed: false })
 }
 
-/// Adds a range again that was taken out and is not gone.
+/// Adds a range again whose free has failed.
 pub(crate) fn put_back(range: Range) {
     let _ = insert(range);
 }
 
-/// Takes a range out that begins here, to be called before the driver frees it. Waits while the range is being moved.
-/// When the driver then refuses to free it, put it back.
+/// Removes the range that begins here, before the driver frees it. Waits while the range is being moved. If the driver
+/// then refuses to free it, call [`put_back`].
 pub(crate) fn remove(address: u64) -> Option<Range> {
     let mut ranges = lock();
     loop {
@@ -158,18 +157,19 @@ pub(crate) fn remove(address: u64) -> Option<Range> {
     }
 }
 
-/// Whether an allocation of this size stays device memory, beside `others` bytes of small pieces that are not in here.
+/// An allocation of this size stays device memory, beside `others` bytes of small allocations that are not in this
+/// table.
 pub(crate) fn stays_small(bytes: u64, others: u64) -> bool {
     bytes < SMALL && lock().small.saturating_add(others).saturating_add(bytes) <= SMALL_IN_ALL
 }
 
-/// The range that begins here.
+/// Range that begins here.
 pub(crate) fn get(address: u64) -> Option<Range> {
     lock().by_address.get(&address).map(|entry| entry.range)
 }
 
-/// Takes all ranges out that go with a context, to be called before it is destroyed. Waits for moves. What pools have had
-/// there stays, and has no context any more.
+/// Removes all ranges of a context, before it is destroyed. Waits for moves. Pool memory of that context stays, with no
+/// context any more.
 pub(crate) fn remove_context(context: u64) -> Vec<Range> {
     let mut ranges = lock();
     while ranges.by_address.values().any(|entry| entry.range.context == context && entry.is_claimed) {
@@ -183,13 +183,13 @@ pub(crate) fn remove_context(context: u64) -> Vec<Range> {
     gone
 }
 
-/// Ranges that are being moved. When this is dropped they may be freed again.
+/// Ranges that are being moved. They may be freed again once this is dropped.
 pub(crate) struct Claims {
-    /// In the order of their allocation.
+    /// In order of allocation.
     pub ranges: Vec<Range>,
 }
 
-/// Claims every managed range that `wanted` names. One caller at a time: [`crate::moves`] sees to that.
+/// Claims every managed range that `wanted` selects. Only one caller at a time: [`crate::moves`] guarantees it.
 pub(crate) fn claim(wanted: impl Fn(&Range) -> bool) -> Claims {
     let mut ranges = lock();
     let mut claimed = Vec::new();
@@ -205,7 +205,7 @@ pub(crate) fn claim(wanted: impl Fn(&Range) -> bool) -> Claims {
 }
 
 impl Claims {
-    /// Gives up the claim on all ranges but these.
+    /// Releases the claim on all other ranges.
     pub(crate) fn keep(&mut self, addresses: impl Iterator<Item = u64>) {
         let kept: HashSet<u64> = addresses.collect();
         let (kept, given_up) = self.ranges.drain(..).partition(|range| kept.contains(&range.address));
@@ -213,7 +213,7 @@ impl Claims {
         self.ranges = kept;
     }
 
-    /// Notes how much of a claimed range is resident now.
+    /// Records the resident part of a claimed range.
     pub(crate) fn set_resident(&self, address: u64, resident: u64) {
         if let Some(entry) = lock().by_address.get_mut(&address) {
             entry.range.resident = resident.min(entry.range.bytes);
@@ -252,7 +252,7 @@ mod tests {
     use std::sync::mpsc::sync_channel;
     use std::thread;
 
-    /// Tests of one program share the table: each has addresses of its own.
+    /// Ranges at addresses of the test's own: tests of one program share the table.
     fn managed(address: u64, context: u64) -> Range {
         Range::new(address, 4096, Kind::Managed, context)
     }

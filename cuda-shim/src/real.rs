@@ -1,7 +1,7 @@
-//! The functions behind ours: the real driver's and the real NVML's, by exported symbol.
+//! Real functions behind the hooks, of the driver and of NVML, by exported symbol.
 //!
-//! Everything that goes on to the driver goes through here, and nothing here can come back to us: symbols are looked up
-//! in the library's own handle with libc's own `dlsym`. Nothing is loaded before one of our exports is called.
+//! Every call that goes on to the driver uses these, and none can lead back to a hook: symbols are looked up in the
+//! library's own handle with libc's own `dlsym`. Nothing is loaded before a hook is called.
 #![allow(unsafe_code, reason = "the loader's functions")]
 
 use crate::loader::{self, libc_own};
@@ -12,18 +12,18 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The driver. Its name is in a sandbox that of the proxy, which needs us first and then the driver.
+/// The driver. In a sandbox its name is that of the proxy, which needs the shim first and then the driver.
 pub(crate) static DRIVER: Library = Library::new(c"libcuda.so.1");
-/// The library that shows the state of the cards.
+/// NVML, which reports the state of the cards.
 pub(crate) static NVML: Library = Library::new(c"libnvidia-ml.so.1");
 
-/// A library behind ours.
+/// Library whose functions are hooked.
 pub(crate) struct Library {
-    /// By which everybody opens it.
+    /// File name by which programs open it.
     name: &'static CStr,
-    /// The same in the driver's directory, if that is known.
+    /// Path in the driver's directory, if that is known.
     path: OnceLock<Option<CString>>,
-    /// The loader's. Never closed, so that no address can go stale.
+    /// Handle of the loader. Never closed, so that no address can go stale.
     handle: AtomicPtr<c_void>,
 }
 
@@ -32,23 +32,23 @@ impl Library {
         Self { name, path: OnceLock::new(), handle: AtomicPtr::new(null_mut()) }
     }
 
-    /// The function with this exported symbol; `None` when the library has none, or there is no library.
+    /// Function with this exported symbol; `None` when the library has none, or there is no library.
     pub(crate) fn entry(&self, symbol: &CStr) -> Option<NonNull<c_void>> {
         let handle = self.loaded().or_else(|| self.load())?;
         // SAFETY: the handle is of a library that is never closed.
         let found = unsafe { libc_own::dlsym(handle.as_ptr(), symbol) };
-        // A proxy without the directory of the driver would lead back to us, for ever.
+        // Without the driver's directory the proxy would lead back to the hook, for ever.
         found.filter(|address| !loader::is_own(address.addr().get()))
     }
 
-    /// The loader's handle, if somebody has loaded the library already.
+    /// Handle of the loader, if the process has loaded the library already.
     pub(crate) fn loaded(&self) -> Option<NonNull<c_void>> {
         let known = NonNull::new(self.handle.load(Ordering::Acquire));
         known.or_else(|| self.keep(open(self.path(), libc::RTLD_LAZY | libc::RTLD_NOLOAD)))
     }
 
-    /// Opens it by its name first, even when its path is known: whichever library takes the name first is what everybody
-    /// gets who asks for it later, and for the driver that has to be the proxy.
+    /// Opens it by its name first, even when its path is known: later opens of the name get the library that took it
+    /// first, and for the driver that has to be the proxy.
     #[cold]
     fn load(&self) -> Option<NonNull<c_void>> {
         let by_name = open(self.name, libc::RTLD_LAZY);
@@ -60,7 +60,7 @@ impl Library {
         handle
     }
 
-    /// A path that cannot be one counts as not set.
+    /// A configured path that cannot be a C string counts as not set.
     fn path(&self) -> &CStr {
         let configured = self.path.get_or_init(|| {
             let mut path = crate::places::driver()?.into_vec();
@@ -72,7 +72,7 @@ impl Library {
     }
 }
 
-/// A function that remembers its address: one load from memory at each use but the first.
+/// Function that caches its address: one load from memory at each use but the first.
 pub(crate) struct Entry {
     library: &'static Library,
     symbol: &'static CStr,
@@ -87,7 +87,7 @@ impl Entry {
         Self { library, symbol, address: AtomicPtr::new(null_mut()) }
     }
 
-    /// `None` when this library has no such function, or there is no library: asked again the next time.
+    /// Address; `None` when this library has no such function, or there is no library: looked up again the next time.
     pub(crate) fn get(&self) -> Option<NonNull<c_void>> {
         NonNull::new(self.address.load(Ordering::Relaxed)).or_else(|| self.look_up())
     }
@@ -104,19 +104,19 @@ thread_local! {
     static PASSED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A call of the driver has met ours.
+/// Counts a call of a hook.
 pub(crate) fn pass() {
     PASSED.set(PASSED.get().wrapping_add(1));
 }
 
-/// How often calls of this thread have met ours. Unchanged over a call of somebody else: that call has met none.
+/// Number of calls of hooks by this thread. Unchanged over another library's call: that call has reached no hook.
 pub(crate) fn passed() -> u64 {
     PASSED.get()
 }
 
-/// The driver's own function as `Option` of a typed pointer: `real::function!(cuMemFree_v2 as unsafe extern "C" fn(u64)
-/// -> i32)`; another library's with `in NVML` after the symbol. The type must be that of the header, or calling the
-/// pointer is undefined.
+/// Looks up the driver's own function as `Option` of a typed pointer: `real::function!(cuMemFree_v2 as unsafe extern
+/// "C" fn(u64) -> i32)`; another library's with `in NVML` after the symbol. The type must be that of the header, or
+/// calling the pointer is undefined.
 macro_rules! function {
     ($symbol:ident as $type:ty) => {
         $crate::real::function!($symbol in DRIVER as $type)

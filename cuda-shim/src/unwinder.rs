@@ -1,7 +1,7 @@
-//! An unwinder that does not unwind: what std wants of libgcc's, so that the library needs nothing but libc.
+//! Unwinder that does not unwind: the symbols that std needs of libgcc, so that the library needs nothing but libc.
 //!
-//! No function of ours panics. One that did would end its process here, as it would at the next function of the driver that
-//! it came from, and its message is written before. The symbols are hidden: programs keep their own unwinder.
+//! No function of the shim panics. A panic would end the process here, as it would at the hook in which it began, and
+//! its message is written before. The symbols are hidden: programs keep their own unwinder.
 //!
 //! The reason is musl: its loader reads `LD_PRELOAD` as glibc's does, and ends a program when a preloaded library needs
 //! one that is not there. In a sandbox the shim is in `/etc/ld.so.preload`, which is glibc's alone.

@@ -1,4 +1,4 @@
-//! How long it takes to open a file, read it to its end and close it. For `bench/meminfo.sh`.
+//! Latency of opening a file, reading it to its end and closing it. For `bench/meminfo.sh`.
 //!
 //! `read_latency PATH COUNT` prints one line: p50 and p99 in microseconds, and reads per second. Choose the CPU with
 //! taskset(1).

@@ -1,8 +1,8 @@
 //! Samples from the memory controller of cgroup v1 and v2.
 //!
-//! Called on the server's thread for every `open` of the file, so the counters' files stay open and are read by
-//! `pread` at offset 0 into a buffer on the stack. An open counter does not keep a removed group alive. Both layouts
-//! are one table each; the fields were checked against Linux 6.1 to 6.18, and an absent one is an error, not a zero.
+//! Read on the server's thread for every `open` of the file, so the counters' files stay open and are read by `pread`
+//! at offset 0 into a buffer on the stack. An open counter does not keep a removed group alive. Both layouts are one
+//! table each; the fields were checked against Linux 6.1 to 6.18, and an absent one is an error, not a zero.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,10 +11,10 @@ use std::str;
 
 use crate::sample::{MemorySample, MemorySource, SampleError};
 
-/// The kernel writes `memory.stat` from a buffer of one page; anything longer is not a file of this kind.
+/// Longest file: the kernel writes `memory.stat` from a buffer of one page; anything longer is not a file of this kind.
 const FILE_MAX: usize = 8192;
 
-/// The names one version of the controller uses.
+/// File names of one version of the controller.
 struct Layout {
     limit: &'static str,
     usage: &'static str,
@@ -22,7 +22,7 @@ struct Layout {
     stat: &'static [Counter],
 }
 
-/// A field of `memory.stat`, in bytes, and where it belongs.
+/// Field of `memory.stat`, in bytes, and its place in a sample.
 type Counter = (&'static str, fn(&mut MemorySample) -> &mut u64);
 
 const STAT: &str = "memory.stat";
@@ -71,7 +71,7 @@ static V2: Layout = Layout {
     ],
 };
 
-/// A group of the cgroup v1 memory controller.
+/// Group of the cgroup v1 memory controller.
 pub struct CgroupV1(Group);
 
 impl CgroupV1 {
@@ -91,7 +91,7 @@ impl MemorySource for CgroupV1 {
     }
 }
 
-/// A group of cgroup v2 with the memory controller.
+/// Group of cgroup v2 with the memory controller.
 pub struct CgroupV2(Group);
 
 impl CgroupV2 {
@@ -159,10 +159,10 @@ impl Group {
     }
 }
 
-/// The whole file without its last newline.
+/// Reads the whole file without its last newline.
 fn read<'a>(file: &File, name: &'static str, buffer: &'a mut [u8; FILE_MAX]) -> Result<&'a str, SampleError> {
     let mut length = 0;
-    // One round is the rule: the kernel gives a file of this kind whole if it fits. The second sees its end.
+    // Usually one round: the kernel returns a file of this kind whole if it fits. The second sees its end.
     loop {
         match file.read_at(&mut buffer[length..], length as u64) {
             Ok(0) => break,

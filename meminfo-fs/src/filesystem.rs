@@ -1,11 +1,11 @@
-//! The file system: a directory of regular files, mode 0444. The only place that speaks fuser's callbacks.
+//! File system: a directory of regular files, mode 0444. The only module with fuser's callbacks.
 //!
-//! Called by fuser on its one thread. What is not here (write, flush, ...) fuser answers with `ENOSYS`, which the kernel
-//! remembers; writing is refused by the kernel itself, because the mount is read-only.
+//! fuser calls it on one thread. It answers everything that is absent here (write, flush, ...) with `ENOSYS`, which the
+//! kernel remembers; writing is refused by the kernel itself, because the mount is read-only.
 //!
-//! Size 0 with direct I/O is what `/proc` does too: readers read until a read gives nothing. The directory is read by
-//! who attaches the files, once, before the model is there: its answer has all names in it, so that no other is asked
-//! for.
+//! Size 0 with direct I/O is what `/proc` does too: readers read until a read returns nothing. The directory is read by
+//! the process that attaches the files, once, before the model is there: its answer has all names in it, so that no
+//! other is asked for.
 
 use std::ffi::OsStr;
 use std::io;
@@ -21,7 +21,7 @@ use crate::groups::Groups;
 use crate::snapshots::Snapshots;
 use crate::view::File;
 
-/// Names and attributes never change: the kernel need not ask again.
+/// Validity of names and attributes, which never change: the kernel need not ask again.
 const VALID: Duration = Duration::from_secs(365 * 24 * 3600);
 const GENERATION: Generation = Generation(0);
 
@@ -45,7 +45,7 @@ const fn attributes(ino: INodeNo, kind: FileType, perm: u16) -> FileAttr {
     }
 }
 
-/// Files have the numbers after that of the directory.
+/// First number of a file, after that of the directory.
 const FIRST: u64 = INodeNo::ROOT.0 + 1;
 
 fn attributes_at(index: usize) -> FileAttr {
@@ -67,7 +67,7 @@ impl Files {
         Self { groups, snapshots: Mutex::default() }
     }
 
-    /// The table is whole between any two of its operations, so a poisoned lock is still good.
+    /// Locks the table, which is consistent between any two of its operations, so a poisoned lock is still good.
     fn snapshots(&self) -> MutexGuard<'_, Snapshots> {
         self.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,7 +75,7 @@ impl Files {
 
 impl Filesystem for Files {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Without it every name is asked for alone, which takes longer and is no worse.
+        // Without it every name is looked up alone, which takes longer and is no worse.
         let _ = config.add_capabilities(InitFlags::FUSE_DO_READDIRPLUS);
         Ok(())
     }

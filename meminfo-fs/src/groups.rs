@@ -1,10 +1,11 @@
-//! The groups behind one file system: every reader sees the group that it is in.
+//! Groups behind one file system: every reader sees the group that it is in.
 //!
-//! Several for instances that share a mount namespace because they come from one zygote, else one. Called by the worker,
-//! which adds a group before its process can be in it and removes it after, and on the server's thread for every `open`.
+//! There are several for instances that share a mount namespace because they come from one zygote, else one. The worker
+//! adds a group before its process can be in it and removes it after; the server's thread looks the reader's up for
+//! every `open`.
 //!
-//! What always holds: which group a reader is in is read from the kernel at that moment, and is not the reader's word;
-//! no group is ever shown that was not added here.
+//! Invariants: a reader's group is read from the kernel at that moment, and never claimed by the reader; no group is
+//! ever shown that was not added here.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,10 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::snapshots::Owner;
 use crate::view::View;
 
-/// A group, and the number by which its readers share a bound.
+/// Group, and the number by which its readers share a bound.
 type Numbered = (Owner, Arc<View>);
 
-/// The groups. A copy of the handle is the same groups.
+/// The groups. A clone refers to the same ones.
 #[derive(Clone)]
 pub struct Groups {
     own: Arc<View>,
@@ -26,12 +27,12 @@ pub struct Groups {
 #[derive(Default)]
 struct Others {
     views: BTreeMap<String, Numbered>,
-    /// Numbers that were given: no two groups have had the same one.
+    /// Numbers given so far: no two groups have had the same one.
     numbered: Owner,
 }
 
 impl Groups {
-    /// `own` is shown to a reader in none of the groups that are added later.
+    /// Groups with `own` for readers in none of the groups that are added later.
     #[must_use]
     pub fn new(own: View) -> Self {
         Self { own: Arc::new(own), others: Arc::default() }
@@ -46,7 +47,7 @@ impl Groups {
         others.views.insert(name, view);
     }
 
-    /// Its readers see the group of `own` again.
+    /// Shows `own` to its readers again.
     pub fn remove(&self, name: &str) {
         self.others().views.remove(name);
     }
@@ -55,9 +56,9 @@ impl Groups {
         &self.own
     }
 
-    /// The group that this process is to see, by the number that it has for the server, and a number for all processes
-    /// that are shown the same, which share the bound of open files. It waits in its `open` for the answer, so the number
-    /// is still its own.
+    /// Group of a reader, by the process number that it has for the server, with a number for all processes that are
+    /// shown the same, which share the bound of open files. The reader waits in its `open` for the answer, so the
+    /// process number is still its own.
     pub(crate) fn of(&self, reader: u32) -> Numbered {
         let own = || (0, Arc::clone(&self.own));
         if self.others().views.is_empty() {
@@ -68,13 +69,13 @@ impl Groups {
         name_in(&groups).and_then(|name| self.others().views.get(name).cloned()).unwrap_or_else(own)
     }
 
-    /// The map is whole between any two of its operations, so a poisoned lock is still good.
+    /// Locks the map, which is consistent between any two of its operations, so a poisoned lock is still good.
     fn others(&self) -> MutexGuard<'_, Others> {
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The name, as [`Groups::add`] takes it, of the group that a `/proc/<pid>/cgroup` names for the memory controller.
+/// Name, as [`Groups::add`] takes it, of the group that a `/proc/<pid>/cgroup` names for the memory controller.
 #[must_use]
 pub fn name_in(groups: &str) -> Option<&str> {
     let mut unified = None;
@@ -91,7 +92,7 @@ pub fn name_in(groups: &str) -> Option<&str> {
     last_two(unified?)
 }
 
-/// One part, where there are no two.
+/// Last two parts of a path, or one where there are no two.
 fn last_two(path: &str) -> Option<&str> {
     let (above, last) = path.rsplit_once('/')?;
     let two = above.rsplit_once('/').and_then(|(start, _)| path.get(start.len() + 1..));

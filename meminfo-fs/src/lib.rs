@@ -1,7 +1,7 @@
-//! Files that show a control group's memory and processors in the formats of `/proc` and `/sys`, served over FUSE: of one
-//! group, or, where several share a mount, of the reader's own ([`Groups`]).
+//! Files that show a control group's memory and processors in the formats of `/proc` and `/sys`, served over FUSE: of
+//! one group, or, where several share a mount, of the reader's own ([`Groups`]).
 //!
-//! Called by `omni-worker` only: it makes the mount, attaches each [`File`] over its place inside the model's mount
+//! Used by `omni-worker` only: it makes the mount, attaches each [`File`] over its place inside the model's mount
 //! namespace, and serves them from outside of that namespace and of the model's limits.
 //!
 //! ```no_run
@@ -20,14 +20,14 @@
 //! # }
 //! ```
 //!
-//! What always holds:
+//! Invariants:
 //! - an open file shows one moment: its text is made at `open`, and reads only slice it;
 //! - a reader never waits for a dead server: [`Server`] aborts the connection when it is dropped, and the kernel does
 //!   so when the process that serves dies;
-//! - what a model can make this side hold is bounded: at most [`OPEN_FILES_MAX`] snapshots of about 1 KiB, and the long
-//!   text of `cpuinfo` once.
+//! - a model's use of the server is bounded: at most [`OPEN_FILES_MAX`] snapshots of about 1 KiB, and the long text of
+//!   `cpuinfo` once.
 //!
-//! The lines and what each promises: `docs/semantics-meminfo.md`.
+//! Lines of each file, and what they guarantee: `docs/semantics-meminfo.md`.
 
 mod cgroup;
 mod filesystem;

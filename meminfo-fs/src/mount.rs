@@ -1,8 +1,8 @@
-//! The mount, before it is anywhere: made here, attached in the model's namespace, served by the worker.
+//! Mount of the file system: made detached, attached in the model's namespace, served by the worker.
 //!
-//! Called by the worker. The kernel's mount calls have no wrapper in nix, so this module makes them itself; it is the
-//! only one with `unsafe`. Every descriptor is close-on-exec. A process forked without exec must close its copy of
-//! [`Connection`]'s descriptors: while one is open somewhere, readers wait for a server that may be dead.
+//! The kernel's mount calls have no wrapper in nix, so this module makes them itself; it is the only one with `unsafe`.
+//! Every descriptor is close-on-exec. A process forked without exec must close its copy of [`Connection`]'s
+//! descriptors: while a copy is open, readers wait for a server that may be dead.
 #![allow(unsafe_code, reason = "fsopen, fsconfig, fsmount, move_mount and statx have no safe wrapper")]
 
 use std::ffi::{CStr, CString, c_int, c_uint};
@@ -18,12 +18,12 @@ use nix::sys::stat::Mode;
 /// Root of the file system: a directory, mode 0555, in octal as the kernel wants it.
 const ROOT_MODE: &CStr = c"40555";
 
-/// Makes the file system and its mount, attached nowhere yet, and the connection to serve it.
+/// Makes the file system and its detached mount, and the connection to serve it.
 ///
 /// Needs `CAP_SYS_ADMIN`. If nothing is attached and the mount is dropped, nothing of it stays.
 ///
 /// # Errors
-/// Names the step that failed.
+/// [`PrepareError`] names the step that failed.
 pub fn prepare() -> Result<(DetachedMount, Connection), PrepareError> {
     let fuse: OwnedFd =
         OpenOptions::new().read(true).write(true).open("/dev/fuse").map_err(PrepareError::Device)?.into();
@@ -32,9 +32,9 @@ pub fn prepare() -> Result<(DetachedMount, Connection), PrepareError> {
     Ok((DetachedMount(mount), Connection { fuse, abort }))
 }
 
-/// A mount that is in no mount namespace yet.
+/// Mount that is in no mount namespace yet.
 ///
-/// It must be dropped once it is attached: while it is held, the end of the model's namespace does not end the server.
+/// Drop it once it is attached: while it is held, the end of the model's namespace does not end the server.
 #[derive(Debug)]
 pub struct DetachedMount(OwnedFd);
 
@@ -42,7 +42,7 @@ impl DetachedMount {
     /// Attaches the mount over the directory at `target` in the caller's mount namespace. Meant to be called once.
     ///
     /// # Errors
-    /// The kernel's: for example `ENOENT` if there is no `target`.
+    /// The kernel's error: for example `ENOENT` if there is no `target`.
     pub fn attach(&self, target: &CStr) -> io::Result<()> {
         move_mount(self.0.as_fd(), target)
     }
@@ -54,7 +54,7 @@ impl AsFd for DetachedMount {
     }
 }
 
-/// The server's end of a prepared mount, not served yet. Dropping it ends the files: readers get `ENOTCONN`.
+/// Server's end of a prepared mount, not served yet. Dropping it ends the files: readers get `ENOTCONN`.
 #[derive(Debug)]
 #[must_use = "files that nobody serves keep its readers waiting"]
 pub struct Connection {
@@ -68,14 +68,14 @@ impl Connection {
     }
 }
 
-/// The connection's `abort` file in the FUSE control file system, opened when the mount was made: it works later without
-/// any privilege, and can never hit another connection that got the same number.
+/// The connection's `abort` file in the FUSE control file system, opened when the mount was made: it works later
+/// without any privilege, and can never hit another connection that got the same number.
 #[derive(Debug)]
 pub(crate) struct Abort(File);
 
 impl Abort {
-    /// The control file system need not be mounted on the machine: it is looked at through a mount of our own that is
-    /// attached nowhere and ends with the file.
+    /// Opens it through a detached mount of the control file system that ends with the file, since the machine need not
+    /// have one mounted.
     fn of(mount: BorrowedFd<'_>) -> io::Result<Self> {
         let control = new_mount(c"fusectl", &[], 0)?;
         let path = format!("{}/abort", device_minor(mount)?);
@@ -88,7 +88,7 @@ impl Abort {
     }
 }
 
-/// Why there is no mount.
+/// Failed step of [`prepare`].
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     /// There is no FUSE on this machine, or the caller may not use it.
@@ -97,7 +97,7 @@ pub enum PrepareError {
     /// The file system could not be made.
     #[error("cannot make a FUSE mount: Linux 5.2 or later and CAP_SYS_ADMIN are needed")]
     Mount(#[source] io::Error),
-    /// The connection's control file could not be opened, so it could not be ended for sure.
+    /// The connection's control file could not be opened, so an abort could not be guaranteed.
     #[error("cannot open the control file of a FUSE connection")]
     Control(#[source] io::Error),
 }
@@ -119,7 +119,7 @@ fn fuse_mount(fuse: &OwnedFd) -> io::Result<OwnedFd> {
     new_mount(c"fuse", &options, attributes)
 }
 
-/// A new mount of a file system, attached nowhere. An option is a key with a value, or a flag without one.
+/// Makes a detached mount of a new file system. An option is a key with a value, or a flag without one.
 fn new_mount(kind: &CStr, options: &[(&CStr, Option<&CStr>)], attributes: u64) -> io::Result<OwnedFd> {
     let context = fsopen(kind)?;
     for &(key, value) in options {
@@ -168,8 +168,8 @@ fn move_mount(mount: BorrowedFd<'_>, target: &CStr) -> io::Result<()> {
     check(result).map(drop)
 }
 
-/// The minor device number of a mount, which is its connection's name. Asks for nothing that the kernel would have to
-/// ask the server, who does not answer yet.
+/// Minor device number of a mount, which is its connection's name. Avoids every attribute that the kernel would have to
+/// request from the server, which does not answer yet.
 fn device_minor(mount: BorrowedFd<'_>) -> io::Result<u32> {
     let mut stat = MaybeUninit::<libc::statx>::zeroed();
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
@@ -180,7 +180,7 @@ fn device_minor(mount: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(unsafe { stat.assume_init() }.stx_dev_minor)
 }
 
-/// The number a system call gave, or its error.
+/// Result of a system call, or its error.
 fn check(result: i64) -> io::Result<RawFd> {
     if result < 0 { Err(io::Error::last_os_error()) } else { RawFd::try_from(result).map_err(io::Error::other) }
 }

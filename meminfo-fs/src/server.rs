@@ -1,12 +1,12 @@
-//! Serving a connection, and ending that in every case.
+//! Server of a connection, and its end in every case.
 //!
-//! Called by the worker, outside of the model's mount namespace: a server inside would keep the namespace alive and
-//! never see it end. Life of a [`Server`]: it serves until the last mount is gone (the model died: the loop ends by
-//! itself) or until it is aborted; then its threads end and every reader has an answer or an error.
+//! Runs in the worker, outside of the model's mount namespace: a server inside would keep the namespace alive and never
+//! see it end. Life of a [`Server`]: it serves until the last mount is gone (the model died: the loop ends by itself)
+//! or until it is aborted; then its threads end and every reader has an answer or an error.
 //!
 //! fuser runs its loop on a thread that it makes itself, and waits for it on the caller's: two threads here, one of
-//! them asleep for good. Its request buffers of 16 MiB are touched by a page or two, unless the kernel backs them with a
-//! huge page (`transparent_hugepage=always`): a process that counts its memory sets `PR_SET_THP_DISABLE`.
+//! them asleep for good. Its request buffers of 16 MiB are touched by a page or two, unless the kernel backs them with
+//! a huge page (`transparent_hugepage=always`): a process that counts its memory sets `PR_SET_THP_DISABLE`.
 
 use std::any::Any;
 use std::io;
@@ -21,10 +21,10 @@ use crate::groups::Groups;
 use crate::mount::{Abort, Connection};
 use crate::sample::SampleError;
 
-/// The thread here only waits for fuser's.
+/// Stack of the thread that only waits for fuser's.
 const STACK_BYTES: usize = 64 * 1024;
 
-/// A served file system. Dropping it aborts the connection and waits for its threads.
+/// Served file system. Dropping it aborts the connection and waits for its threads.
 #[derive(Debug)]
 #[must_use = "dropping the server ends the files"]
 pub struct Server {
@@ -33,12 +33,13 @@ pub struct Server {
 }
 
 impl Connection {
-    /// Starts to serve what these groups are shown. The kernel's first request is already waiting, so this does not block on the
-    /// mount being attached; a reader who looks for a file earlier waits for this call.
+    /// Starts to serve the views of these groups. The kernel's first request is already waiting, so this does not block
+    /// on the mount being attached; an earlier reader waits for this call.
     ///
     /// # Errors
-    /// When there are no numbers (asked for once, so that a group without a limit is found here and not by the model),
-    /// the kernel's handshake fails, or no thread can be made. The connection is then closed: readers get `ENOTCONN`.
+    /// When the numbers cannot be read (tried once, so that a group without a limit is found here and not by the
+    /// model), the kernel's handshake fails, or no thread can be made. The connection is then closed: readers get
+    /// `ENOTCONN`.
     pub fn serve(self, groups: Groups) -> Result<Server, ServeError> {
         let (fuse, abort) = self.into_parts();
         groups.own().check()?;
@@ -53,7 +54,7 @@ impl Connection {
 }
 
 fn handshake(fuse: OwnedFd, groups: Groups) -> io::Result<Session<Files>> {
-    // Who may read is the kernel's decision (`default_permissions`, modes 0444 and 0555).
+    // The kernel decides about access (`default_permissions`, modes 0444 and 0555).
     Session::from_fd(Files::new(groups), fuse, SessionACL::All, Config::default())
 }
 
@@ -62,12 +63,12 @@ impl Server {
     /// Repeating it does nothing.
     ///
     /// # Errors
-    /// When the kernel does not take the order.
+    /// When the kernel refuses the abort.
     pub fn abort(&self) -> io::Result<()> {
         self.abort.abort()
     }
 
-    /// Whether the loop has ended: the connection was aborted, or the last mount is gone.
+    /// The loop has ended: the connection was aborted, or the last mount is gone.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
@@ -107,10 +108,10 @@ fn text_of(panic: &(dyn Any + Send)) -> String {
     }
 }
 
-/// Why a connection is not served.
+/// Reason why a connection is not served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The numbers of the group are not known.
+    /// The numbers of the group cannot be read.
     #[error("there are no numbers of the group to show")]
     Sample(#[from] SampleError),
     /// The kernel and fuser did not agree, or the file system was unmounted.
@@ -121,13 +122,13 @@ pub enum ServeError {
     Thread(#[source] io::Error),
 }
 
-/// Why a server ended other than by an unmount or an abort.
+/// Reason why a server ended other than by an unmount or an abort.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// A request could not be read from the kernel.
     #[error("the loop that serves the files of /proc failed")]
     Loop(#[source] io::Error),
-    /// A defect on our side.
+    /// A defect of the server.
     #[error("the thread that serves the files of /proc panicked: {0}")]
     Panicked(String),
 }

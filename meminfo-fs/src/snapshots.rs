@@ -1,18 +1,17 @@
-//! The texts of the files that are open now, by file handle.
+//! Texts of the open files, by file handle.
 //!
-//! Called by `filesystem` only. Bounded: whoever opens and never closes takes from his own share alone, for each mounted
-//! file has its own table, and in that each [`Owner`] its own count. A closed handle's buffer is used again by the next
-//! open.
+//! Bounded: a reader that opens and never closes uses up its own share alone, for each mounted file has its own table,
+//! and in that each [`Owner`] its own count. A closed handle's buffer is reused by the next open.
 
 use std::sync::Arc;
 
-/// Who shares a bound: the processes that are shown the same memory.
+/// Group of processes that share a bound: all that are shown the same memory.
 pub(crate) type Owner = u64;
 
-/// The most files that one model instance may have open at once; the next `open` fails with `ENFILE`.
+/// Most files that one model instance may have open at once; the next `open` fails with `ENFILE`.
 ///
-/// A reader holds its file for microseconds, so this is far above what a model with hundreds of processes needs, and
-/// bounds the memory on our side to about 1 KiB each, and 40 bytes more for each processor shown.
+/// A reader holds its file for microseconds, so this is far above the need of a model with hundreds of processes, and
+/// bounds the server's memory to about 1 KiB each, and 40 bytes more for each processor shown.
 pub const OPEN_FILES_MAX: usize = 256;
 
 #[derive(Default)]
@@ -23,20 +22,20 @@ pub(crate) struct Snapshots {
 #[derive(Default)]
 struct Slot {
     text: Text,
-    /// While it is open.
+    /// Set while the file is open.
     owner: Option<Owner>,
 }
 
-/// The text of an open file.
+/// Text of an open file.
 #[derive(Default)]
 pub(crate) struct Text {
     own: Vec<u8>,
-    /// In place of its own: one that is the same for all.
+    /// Text that is the same for all, in place of its own.
     shared: Option<Arc<[u8]>>,
 }
 
 impl Text {
-    /// Its own, empty, to be written.
+    /// Empty buffer of its own, to be written.
     pub(crate) fn fresh(&mut self) -> &mut Vec<u8> {
         self.shared = None;
         self.own.clear();
@@ -53,10 +52,10 @@ impl Text {
 }
 
 impl Snapshots {
-    /// Keeps the text that `write` makes and gives its handle, or `None` if its owner has too many open.
+    /// Keeps the text that `write` makes and returns its handle, or `None` if its owner has too many open.
     ///
     /// # Errors
-    /// That of `write`; nothing is kept then.
+    /// Error of `write`; nothing is kept then.
     pub(crate) fn open<E>(
         &mut self,
         owner: Owner,
@@ -82,7 +81,7 @@ impl Snapshots {
         Some(&rest[..rest.len().min(size as usize)])
     }
 
-    /// Forgets the handle's text. Nothing happens for one that is not open.
+    /// Forgets the handle's text. Does nothing for a handle that is not open.
     pub(crate) fn release(&mut self, handle: u64) {
         if let Some(slot) = usize::try_from(handle).ok().and_then(|index| self.slots.get_mut(index)) {
             slot.owner = None;

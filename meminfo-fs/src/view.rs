@@ -1,13 +1,13 @@
-//! What one control group is shown: its memory and its processors, file by file.
+//! View of one control group: its memory and its processors, file by file.
 //!
-//! Called by the worker, which makes it, and on the server's thread for every `open`.
+//! Used on the server's thread for every `open`.
 
 use crate::processors::Processors;
 use crate::render;
 use crate::sample::{MemorySource, SampleError};
 use crate::snapshots::Text;
 
-/// A file of the file system.
+/// File of the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum File {
     /// `/proc/meminfo`
@@ -31,7 +31,7 @@ pub enum File {
 }
 
 impl File {
-    /// All of them.
+    /// Every file.
     pub const ALL: [Self; 9] = [
         Self::Meminfo,
         Self::Cpuinfo,
@@ -44,7 +44,7 @@ impl File {
         Self::Present,
     ];
 
-    /// Where a program looks for it.
+    /// Path at which programs look for it.
     #[must_use]
     pub fn place(self) -> &'static str {
         match self {
@@ -60,7 +60,7 @@ impl File {
         }
     }
 
-    /// Its name in the root directory of the file system: the last part of its place.
+    /// Name in the root directory of the file system: the last part of its path.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.place().rsplit('/').next().unwrap_or_default()
@@ -74,18 +74,18 @@ pub struct View {
 }
 
 impl View {
-    /// Of a group with this memory and these processors.
+    /// View of a group with this memory and these processors.
     pub fn new(memory: impl MemorySource, processors: Processors) -> Self {
         Self { memory: Box::new(memory), processors }
     }
 
-    /// Whether the numbers can be had, before a reader asks for them.
+    /// Checks that all numbers can be read, before a reader asks for them.
     pub(crate) fn check(&self) -> Result<(), SampleError> {
         self.memory.sample()?;
         self.processors.sample().map(drop)
     }
 
-    /// The text of a file now.
+    /// Writes the text of a file as of now.
     pub(crate) fn write(&self, file: File, text: &mut Text) -> Result<(), SampleError> {
         let shown = self.processors.shown();
         match file {

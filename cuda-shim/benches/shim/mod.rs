@@ -1,9 +1,9 @@
-//! What both benchmarks share: the library that is measured, and how the cost of a call is measured.
+//! Parts that both benchmarks share: the measured library, and the measurement of a call's cost.
 //!
-//! The library is built here and now, as `make build` builds it: cargo builds a `cdylib` for nobody, so a benchmark that
-//! took the file it finds could measure an older shim. A sample of criterion's is two fresh processes, one without the
-//! shim and one with it: whatever else the machine does meets both. Each prints what one call takes, in time of its
-//! thread, without what others took of the processor. The sample is the difference.
+//! The library is built here and now, as `make build` builds it: no target depends on a `cdylib`, so a benchmark that
+//! took the file it finds could measure an older shim. A sample of criterion's is two new processes, one without the
+//! shim and one with it: other load of the machine meets both. Each prints the time of one call, in CPU time of its
+//! thread. The sample is the difference.
 
 use criterion::Criterion;
 use nix::time::{ClockId, clock_gettime};
@@ -11,19 +11,19 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// Calls between two looks at the clock.
+/// Calls between two readings of the clock.
 pub(crate) const BATCH: usize = 100;
 
-/// Tells a client how many times to measure [`BATCH`] calls.
+/// Environment variable with the number of batches of [`BATCH`] calls to measure.
 const BATCHES: &str = "OMNI_BENCH_BATCHES";
 
-/// What the command line says, and no pictures.
+/// Configuration from the command line, without plots.
 pub(crate) fn criterion() -> Criterion {
     let criterion = Criterion::default().sample_size(40).warm_up_time(Duration::from_secs(1));
     criterion.without_plots().configure_from_args()
 }
 
-/// Builds the library and says where it is.
+/// Builds the library and returns its path.
 pub(crate) fn build() -> PathBuf {
     let mut cargo = Command::new(std::env::var_os("CARGO").expect("run by cargo bench"));
     cargo.args(["rustc", "--release", "--locked", "-p", "omni-cuda", "--lib", "--", "-C", "panic=abort"]);
@@ -34,7 +34,7 @@ pub(crate) fn build() -> PathBuf {
     library
 }
 
-/// What the shim adds to so many calls of a client.
+/// Cost that the shim adds to so many calls of a client.
 pub(crate) fn added(calls: u64, without: Command, with: Command) -> Duration {
     let [without, with] = [without, with].map(|mut client| {
         let output = client.env(BATCHES, calls.div_ceil(BATCH as u64).to_string()).output().unwrap();
@@ -44,8 +44,8 @@ pub(crate) fn added(calls: u64, without: Command, with: Command) -> Duration {
     Duration::from_secs_f64((with - without).max(0.0) * 1e-9 * calls as f64)
 }
 
-/// In a client: prints what one call takes. `batch` makes [`BATCH`] calls and says how long they took. The median:
-/// caches are cold after another process had the processor, and that is nobody's cost.
+/// Prints the time of one call, in a client. `batch` makes [`BATCH`] calls and returns their time. The median: caches
+/// are cold after another process had the processor, which is no cost of the shim.
 pub(crate) fn report(mut batch: impl FnMut() -> Duration) {
     let batches: usize = std::env::var(BATCHES).unwrap().parse().unwrap();
     let mut times: Vec<Duration> = (0..batches).map(|_| batch()).collect();
@@ -53,7 +53,7 @@ pub(crate) fn report(mut batch: impl FnMut() -> Duration) {
     println!("{}", times[times.len() / 2].as_secs_f64() * 1e9 / BATCH as f64);
 }
 
-/// What this thread computes for it.
+/// CPU time of this thread for the work.
 pub(crate) fn time(work: impl FnOnce()) -> Duration {
     let now = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap());
     let begin = now();

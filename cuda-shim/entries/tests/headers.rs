@@ -1,4 +1,4 @@
-//! The committed table against the headers that `make setup` fetched: nothing in them may be missing in it.
+//! The committed table against the headers that `make setup` fetched: every declared entry is in it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use std::fs;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 const HERE: &str = env!("CARGO_MANIFEST_DIR");
 
-/// The folder of headers inside one of the two packages.
+/// Folder of headers inside one of the two packages.
 fn include(package: &str) -> PathBuf {
     let folder = Path::new(HERE).join("../../.omni/cuda-runtime/nvidia").join(package).join("include");
     assert!(folder.join("cuda.h").exists(), "{}: no headers there; `make setup` fetches them", folder.display());
@@ -20,7 +20,7 @@ fn check(cuda12: &Path, cuda13: &Path) -> Output {
     Command::new("python3").arg(program).arg("--check").args([cuda12, cuda13]).output().expect("python3 runs")
 }
 
-/// The headers of CUDA 13 with one line more in two of them, which some later release could have.
+/// Headers of CUDA 13 with one line more in two of them, as a later release could have.
 fn release(declaration: &str, typedef: &str) -> TempDir {
     let folder = TempDir::new().unwrap();
     for entry in fs::read_dir(include("cu13")).unwrap() {

@@ -1,15 +1,15 @@
-//! `libcuda.so.1` as a model's programs find it: a library without a symbol of its own, that needs the shim and then the
+//! `libcuda.so.1` as a model's programs find it: a library without symbols of its own that needs the shim and then the
 //! real driver.
 //!
-//! Whoever looks a function up in its handle finds the shim's first, and the driver's where the shim has none. A preload
-//! alone would not do: a library that is opened with `RTLD_DEEPBIND` looks into what it needs itself before it looks at
-//! preloaded ones, and `dlmopen` preloads nothing. Everything about it is in its dynamic section, which `build.rs` writes.
+//! A function looked up in its handle is the shim's, or the driver's where the shim has none. A preload alone is not
+//! enough: a library that is opened with `RTLD_DEEPBIND` searches its own needed libraries before preloaded ones, and
+//! `dlmopen` preloads nothing. Everything about it is in its dynamic section, which `build.rs` writes.
 //!
-//! Built with `panic=abort`, as `make build` does, it is nothing but that section; a debug build carries the standard
-//! library along, because without it Rust cannot unwind.
+//! Built with `panic=abort`, as `make build` does, it has nothing but that section; without it the standard library
+//! comes along, because Rust has to unwind.
 #![cfg_attr(panic = "abort", no_std)]
 
-/// The compiler wants one; nothing here can panic.
+/// Required by the compiler; nothing here can panic.
 #[cfg(all(panic = "abort", not(test)))]
 #[panic_handler]
 fn never(_: &core::panic::PanicInfo<'_>) -> ! {

@@ -1,12 +1,12 @@
-//! Settings of the environment: the limit and the mode, for a process outside a sandbox.
+//! Settings from environment variables: limit and mode of a process outside a sandbox.
 //!
-//! A limit that is no number is one of 0 bytes: a limit that cannot be read must not be a limit that is not there.
+//! A limit that is no number counts as 0 bytes: a limit that cannot be read must not be treated as absent.
 
 use omni_gpu_protocol::account::{Mode, Settings};
 use omni_gpu_protocol::env;
 use std::ffi::OsStr;
 
-/// Limit and mode as environment variables give them.
+/// Reads limit and mode.
 pub(super) fn settings() -> Settings {
     parse(std::env::var_os(env::LIMIT_BYTES).as_deref(), std::env::var_os(env::MODE).as_deref())
 }

@@ -1,20 +1,20 @@
-//! Who a slot belongs to: pid, start time and the program that runs, and whether that process still has memory.
+//! Identity of a slot's owner: pid, start time and executed program, and whether that process still has memory.
 
 use std::fs;
 use std::io::ErrorKind;
 
-/// What tells one process from every other that has or had its pid.
+/// Identity of a process among all that have or had its pid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Identity {
     pub pid: u64,
     /// Field 22 of `/proc/<pid>/stat`; 0 when `/proc` cannot be read.
     pub start_time: u64,
-    /// The first eight of the kernel's random bytes for this exec.
+    /// First eight of the kernel's random bytes for this exec.
     pub exec_id: u64,
 }
 
 impl Identity {
-    /// Of this process.
+    /// Identity of this process.
     pub(super) fn own() -> Self {
         let start_time = match look("self") {
             Look::Alive { start_time } => start_time,
@@ -24,7 +24,7 @@ impl Identity {
     }
 }
 
-/// Whether a process that had this pid and start time has ended, for certain: whoever cannot be asked is alive.
+/// A process with this pid and start time has certainly ended: one that cannot be examined counts as alive.
 pub(super) fn has_ended(pid: u64, start_time: u64) -> bool {
     match look(&pid.to_string()) {
         Look::Gone => true,
@@ -42,7 +42,7 @@ enum Look {
 fn look(pid: &str) -> Look {
     match fs::read(format!("/proc/{pid}/stat")) {
         Ok(stat) => parse(&stat),
-        // ESRCH: it ended between open and read.
+        // ESRCH: the process ended between open and read.
         Err(error) if error.kind() == ErrorKind::NotFound && fs::exists("/proc/self/stat").unwrap_or(false) => {
             Look::Gone
         }
@@ -51,8 +51,9 @@ fn look(pid: &str) -> Look {
     }
 }
 
-/// Fields after the name, which may hold spaces and brackets: the first is the state (3), 20 is the number of threads,
-/// 22 the start time. A zombie without threads has given its memory back; one with threads only lost its first.
+/// Reads the fields after the name, which may hold spaces and brackets: the first is the state (3), 20 is the number of
+/// threads, 22 the start time. A zombie without threads has given its memory back; one with threads has only lost its
+/// first thread.
 fn parse(stat: &[u8]) -> Look {
     let fields = || {
         let name_end = stat.iter().rposition(|byte| *byte == b')')?;

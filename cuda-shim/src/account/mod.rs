@@ -1,12 +1,12 @@
-//! How much GPU memory the instance has, over all its processes, and the limit.
+//! GPU memory of the instance, over all its processes, and its limit.
 //!
-//! The hooks call this: [`reserve`] before the driver allocates, [`give_back`] after it has freed. Between the two the
-//! account says more than there is, never less. The truth is in the slots: a process that is killed at any point leaves
-//! one that is true until nobody counts it any more. Beside them the header has a bound, [`Guard::at_most`]: raised
-//! before a slot is, and lowered by nobody but who counts all slots anew. So it is never too low, whoever is killed
-//! where; it answers as long as there is room below it, and nobody is refused before the slots are counted.
+//! Hooks call [`reserve`] before the driver allocates and [`give_back`] after it has freed. Between the two the account
+//! has more than there is, never less. The slots hold the truth: a process that is killed at any point leaves a slot
+//! that is right until it is cleared. Beside them the header has an upper bound of their sum, [`Guard::at_most`]:
+//! raised before a slot is, and lowered only by a recount of all slots. So it is never too low, whichever process is
+//! killed where; it suffices as long as there is room below it, and no request is refused without a recount.
 //!
-//! | who | changes | under the lock |
+//! | process | changes | under the lock |
 //! | --- | --- | --- |
 //! | a process | lowers amounts of its own slot, each one word, and raises those that no limit is for | no |
 //! | a process | raises the bound and then its own slot | yes |
@@ -24,7 +24,7 @@ use shared::{Guard, Shared, shared};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Places of a slot's words: see [`omni_gpu_protocol::account::Slot`].
+/// Indices of a slot's words: see [`omni_gpu_protocol::account::Slot`].
 const PID: usize = 0;
 const START_TIME: usize = 1;
 const EXEC_ID: usize = 2;
@@ -33,26 +33,26 @@ const AWAY: usize = 4;
 const DEVICE: usize = 5;
 const HOST: usize = 6;
 
-/// The limit does not allow it, or there is no account to ask.
+/// The limit does not allow it, or there is no account.
 #[derive(Debug)]
 pub(crate) struct Full;
 
-/// This process, unmade in a child of it.
+/// State of this process; a forked child makes its own.
 struct Own {
     identity: Identity,
-    /// Its slot, and one more; 0 for none yet.
+    /// Index of its slot plus one; 0 for none yet.
     slot: AtomicUsize,
 }
 
 static OWN: PerProcess<Own> = PerProcess::new();
 
-/// Counts `bytes` before they are allocated, of which `resident` are meant to be on the device. Host memory is counted
+/// Counts `bytes` before they are allocated, `resident` of which are meant to be on the device. Host memory is counted
 /// and never refused.
 pub(crate) fn reserve(kind: Kind, bytes: u64, resident: u64) -> Result<(), Full> {
     raise(kind, bytes, resident, settings().limit)
 }
 
-/// Counts what is there already, whatever the limit says.
+/// Counts memory that exists already, beyond the limit if need be.
 pub(crate) fn charge(kind: Kind, bytes: u64) -> Result<(), Full> {
     raise(kind, bytes, 0, None)
 }
@@ -68,7 +68,7 @@ fn raise(kind: Kind, bytes: u64, resident: u64, limit: Option<u64>) -> Result<()
     if kind != Kind::Host {
         let at_most = guard.at_most().load(Ordering::Relaxed);
         let at_most = if fits(at_most, bytes, limit) { at_most } else { recount(shared, &guard, bytes, limit)? };
-        // Before the slot: whoever is killed in between leaves a bound that is too high.
+        // Before the slot: a process that is killed in between leaves a bound that is too high.
         guard.at_most().store(at_most.saturating_add(bytes), Ordering::Relaxed);
     }
     let slot = own_slot(shared, &guard).ok_or(Full)?;
@@ -83,7 +83,7 @@ fn fits(counted: u64, bytes: u64, limit: Option<u64>) -> bool {
     limit.is_none_or(|limit| counted.checked_add(bytes).is_some_and(|sum| sum <= limit))
 }
 
-/// What counts for the limit now, where `bytes` more fit.
+/// Sums all slots anew and sets the bound; returns it where `bytes` more fit.
 #[cold]
 fn recount(shared: &Shared, guard: &Guard<'_>, bytes: u64, limit: Option<u64>) -> Result<u64, Full> {
     let mut sum = limited(shared);
@@ -95,17 +95,17 @@ fn recount(shared: &Shared, guard: &Guard<'_>, bytes: u64, limit: Option<u64>) -
     if fits(sum, bytes, limit) { Ok(sum) } else { Err(Full) }
 }
 
-/// Counts `bytes` no longer, none of which were resident.
+/// Uncounts `bytes`, none of which were resident.
 pub(crate) fn give_back(kind: Kind, bytes: u64) {
     lower(kind, bytes, 0);
 }
 
-/// Counts a range no longer that has been freed.
+/// Uncounts a range that has been freed.
 pub(crate) fn forget(range: &Range) {
     lower(range.kind, range.bytes, range.resident);
 }
 
-/// Needs no lock: who reads a sum meanwhile finds it too high at worst.
+/// Lowers the slot's words. Needs no lock: a concurrent sum is too high at worst.
 fn lower(kind: Kind, bytes: u64, resident: u64) {
     let Some((shared, slot)) = known() else { return };
     if let Some(away) = away(kind, bytes, resident) {
@@ -114,7 +114,7 @@ fn lower(kind: Kind, bytes: u64, resident: u64) {
     take(shared, slot, place(kind), bytes);
 }
 
-/// What of these bytes could be on the device and is not. Of a fresh allocation, and of most that are freed: nothing.
+/// Bytes that could be on the device and are not. None for a new allocation, and for most that are freed.
 fn away(kind: Kind, bytes: u64, resident: u64) -> Option<u64> {
     match kind {
         Kind::Managed => bytes.checked_sub(resident).filter(|away| *away > 0),
@@ -122,24 +122,24 @@ fn away(kind: Kind, bytes: u64, resident: u64) -> Option<u64> {
     }
 }
 
-/// Managed memory is meant to be on the device now.
+/// Records that managed memory is meant to be on the device again.
 pub(crate) fn came(bytes: u64) {
     if let Some((shared, slot)) = known() {
         take(shared, slot, AWAY, bytes);
     }
 }
 
-/// Managed memory has left the device, or is kept by a pool for later.
+/// Records that managed memory has left the device, or is cached by a pool.
 pub(crate) fn left(bytes: u64) {
     if let Some((shared, slot)) = known() {
         add(shared, slot, AWAY, bytes).ok();
     }
 }
 
-/// Limit and mode of the instance, as the header of the account has them.
+/// Limit and mode of the instance, from the header of the account.
 ///
-/// The worker writes them there before the model begins; without a worker the first process that sets the file up writes
-/// what its environment says. Read at load, so that nothing a program does later changes anything. While there is no
+/// The worker writes them before the model begins; without a worker the first process that sets the file up writes
+/// those of its environment. Read at load, so that nothing a program does later changes anything. While there is no
 /// account nothing may be allocated; the next call looks again.
 pub(crate) fn settings() -> Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -149,7 +149,7 @@ pub(crate) fn settings() -> Settings {
     })
 }
 
-/// What this process has.
+/// Memory of this process.
 pub(crate) fn own_use() -> Use {
     let Some((shared, slot)) = known() else { return Use::default() };
     let word = |place| shared.slot(slot, place).load(Ordering::Relaxed);
@@ -157,9 +157,9 @@ pub(crate) fn own_use() -> Use {
     Use { managed, resident: managed.saturating_sub(word(AWAY)), device: word(DEVICE), host: word(HOST) }
 }
 
-/// What the instance sees of a device that has `free` of `total` bytes: its share, in the same order.
+/// The instance's share of a device that has `free` of `total` bytes, in the same order.
 ///
-/// In unified mode the card's own free memory says nothing, because what fills it can be moved away.
+/// In unified mode the card's own free memory is irrelevant: what fills it can be moved away.
 pub(crate) fn share(free: u64, total: u64) -> (u64, u64) {
     let Some(limit) = settings().limit else { return (free, total) };
     let total = total.min(limit);
@@ -189,7 +189,7 @@ fn this() -> &'static Own {
     OWN.get(|| Own { identity: Identity::own(), slot: AtomicUsize::new(0) })
 }
 
-/// What is no number any more is not counted: taken back later it would take others' bytes along.
+/// Adds to a word, unless it would overflow: an amount that is not counted must not be uncounted later.
 fn add(shared: &Shared, slot: usize, place: usize, bytes: u64) -> Result<(), Full> {
     let word = shared.slot(slot, place);
     let had = word.fetch_add(bytes, Ordering::Release);
@@ -205,7 +205,7 @@ fn take(shared: &Shared, slot: usize, place: usize, bytes: u64) {
     word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |have| Some(have.saturating_sub(bytes))).ok();
 }
 
-/// What counts for the limit, over all slots that are taken.
+/// Sum of all slots in use that counts for the limit.
 fn limited(shared: &Shared) -> u64 {
     let taken = (0..shared.used()).filter(|slot| shared.slot(*slot, PID).load(Ordering::Relaxed) != 0);
     taken.fold(0, |sum: u64, slot| {
@@ -219,20 +219,20 @@ fn identity_in(shared: &Shared, slot: usize) -> Identity {
     Identity { pid: word(PID), start_time: word(START_TIME), exec_id: word(EXEC_ID) }
 }
 
-/// The file and in it the slot of this process, if it has both.
+/// The file and this process's slot in it, if it has both.
 fn known() -> Option<(&'static Shared, usize)> {
     let shared = shared()?;
     Some((shared, known_slot(shared)?))
 }
 
-/// The slot of this process, if it has one and nobody has overwritten it.
+/// Slot of this process, if it has one that no other process has overwritten.
 fn known_slot(shared: &Shared) -> Option<usize> {
     let own = this();
     let slot = own.slot.load(Ordering::Relaxed).checked_sub(1)?;
     (identity_in(shared, slot) == own.identity).then_some(slot)
 }
 
-/// The slot of this process: the one it knows, one that a second copy of this library has taken for it, or a free one.
+/// Slot of this process: its known one, one that a second copy of this library has taken for it, or a free one.
 fn own_slot(shared: &Shared, guard: &Guard<'_>) -> Option<usize> {
     known_slot(shared).or_else(|| {
         let slot = find_slot(shared, guard)?;
@@ -260,7 +260,7 @@ fn find_slot(shared: &Shared, guard: &Guard<'_>) -> Option<usize> {
     Some(slot)
 }
 
-/// Frees the slots that this very process had before it executed this program, and those of earlier owners of its pid.
+/// Frees the slots that this process had before it executed this program, and those of earlier owners of its pid.
 fn clear_before_exec(shared: &Shared, me: Identity) {
     let left = |slot: &usize| {
         let owner = identity_in(shared, *slot);
@@ -269,7 +269,7 @@ fn clear_before_exec(shared: &Shared, me: Identity) {
     (0..shared.used()).filter(left).for_each(|slot| shared.slot(slot, PID).store(0, Ordering::Release));
 }
 
-/// Frees the slots of processes that are gone. With the lock only.
+/// Frees the slots of processes that have ended. The caller holds the lock.
 #[cold]
 fn clear_ended(shared: &Shared, me: Identity) {
     for slot in 0..shared.used() {
@@ -280,8 +280,7 @@ fn clear_ended(shared: &Shared, me: Identity) {
     }
 }
 
-/// Memory that forks share has to be there before the first fork, and what this process had before it executed this
-/// program is gone.
+/// Maps the account at load, since forks share only what exists before them, and frees slots from before an exec.
 fn prepare() {
     let Some(shared) = shared() else { return };
     let me = this().identity;
@@ -293,7 +292,7 @@ fn prepare() {
     }
 }
 
-/// Runs when the library is loaded.
+/// Entry of the loader's table of functions that run when the library is loaded.
 #[used]
 #[allow(unsafe_code, reason = "a section that the loader knows")]
 // SAFETY: the loader calls every address in this section once, with arguments that this function leaves alone.

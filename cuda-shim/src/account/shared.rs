@@ -1,8 +1,8 @@
-//! The accounting file as memory: found or made, mapped once in a program's life, and locked.
+//! Accounting file as memory: opened or created, mapped once per program, and locked.
 //!
-//! Called by [`super`] alone. No descriptor is kept: a program may close all of its own. Every number in it is read and
-//! written as one aligned word, so a process that is killed leaves no half of one. Other processes of the instance may
-//! have written anything here: nothing read is believed, and the lock is waited for only [`PATIENCE_SECONDS`] long.
+//! No descriptor is kept: a program may close all of its own. Every number is read and written as one aligned word, so
+//! a process that is killed leaves no half-written one. Other processes of the instance may have written anything here:
+//! every value is checked, and a wait for the lock lasts at most [`PATIENCE_SECONDS`].
 #![allow(unsafe_code, reason = "mmap, and a mutex that processes share")]
 
 use super::environment;
@@ -18,10 +18,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a process waits for another, in the lock or at the making of the file, before it takes the file for broken.
+/// Longest wait for another process, for the lock or for the file's set-up, before the file counts as broken.
 const PATIENCE_SECONDS: u64 = 5;
 
-/// Where glibc keeps the kind of a mutex, and what it is for ours: `PTHREAD_MUTEX_ROBUST_NORMAL_NP` and the shared bit.
+/// Offset at which glibc keeps the kind of a mutex, and the kind of this one: `PTHREAD_MUTEX_ROBUST_NORMAL_NP` and the
+/// shared bit.
 const MUTEX_KIND: usize = 16;
 const ROBUST_AND_SHARED: u64 = 0x10 | 0x80;
 
@@ -29,13 +30,13 @@ const WORDS: usize = FILE_BYTES / 8;
 
 /// The mapped file.
 pub(super) struct Shared {
-    /// All of it, from the beginning of a page, for ever. Of a length that the compiler knows: every index is within.
+    /// Whole file, from the beginning of a page, never unmapped. Its length is a constant: every index is within.
     words: &'static [AtomicU64; WORDS],
 }
 
-/// The accounting file, or where none is named memory that only this process and its forks share. `None`
-/// when it cannot be had now (no descriptor is left, no memory): a file that is named is never replaced by something
-/// else, or each process would have the instance's limit for itself.
+/// Maps the accounting file, or where none is named memory that only this process and its forks share. `None` when it
+/// cannot be had now (no descriptor is left, no memory): a file that is named is never replaced by something else, or
+/// each process would have the instance's limit for itself.
 #[inline]
 pub(super) fn shared() -> Option<&'static Shared> {
     SHARED.get().or_else(find)
@@ -103,16 +104,16 @@ fn map(file: Option<&File>) -> Option<Shared> {
     Some(Shared { words: unsafe { &*base.cast() } })
 }
 
-/// Of the header, while the lock is held.
+/// Access to the header while the lock is held.
 pub(super) struct Guard<'a>(&'a Shared);
 
 impl Shared {
-    /// The word `place` of slot `number`; both wrap rather than leave the file.
+    /// Word `place` of slot `number`; both wrap rather than leave the file.
     pub(super) fn slot(&self, number: usize, place: usize) -> &AtomicU64 {
         self.word(HEADER_BYTES + number % SLOTS * SLOT_BYTES + place * 8 % SLOT_BYTES)
     }
 
-    /// How many slots to look at.
+    /// Number of slots to look at.
     pub(super) fn used(&self) -> usize {
         usize::try_from(self.word(offset_of!(Header, used_slots)).load(Ordering::Acquire))
             .map_or(SLOTS, |used| used.min(SLOTS))
@@ -131,7 +132,7 @@ impl Shared {
         };
         match result {
             0 => Some(Guard(self)),
-            // Whoever held it is gone. Every store was a whole word, in an order that is right at each step.
+            // The holder has died. Every store was a whole word, in an order that is right at each step.
             libc::EOWNERDEAD => {
                 // SAFETY: this thread holds the mutex.
                 unsafe { libc::pthread_mutex_consistent(mutex) };
@@ -151,7 +152,7 @@ impl Shared {
         unsafe { libc::pthread_mutex_timedlock(self.mutex(), &raw const end) }
     }
 
-    /// Whether the mutex is still of the kind that was set up: libc ends a process that locks something else.
+    /// The mutex is still of the kind that was set up: libc ends a process that locks anything else.
     fn has_a_lock(&self) -> bool {
         let kind = self.word(offset_of!(Header, lock) + MUTEX_KIND).load(Ordering::Relaxed) & u64::from(u32::MAX);
         kind == ROBUST_AND_SHARED
@@ -161,12 +162,12 @@ impl Shared {
         self.words.as_ptr().wrapping_add(offset_of!(Header, lock) / 8).cast_mut().cast()
     }
 
-    /// The word that begins `at` so many bytes; a file has no end here, it begins again.
+    /// Word at byte offset `at`, modulo the length of the file.
     fn word(&self, at: usize) -> &AtomicU64 {
         &self.words[at / 8 % WORDS]
     }
 
-    /// What the instance may have; `None` where the header does not say.
+    /// Settings in the header; `None` where they were never written.
     pub(super) fn settings(&self) -> Option<Settings> {
         Settings::from_words(self.setting_words())
     }
@@ -192,7 +193,7 @@ impl Shared {
         let robust = unsafe { libc::pthread_mutexattr_setrobust(attributes.as_mut_ptr(), libc::PTHREAD_MUTEX_ROBUST) };
         // SAFETY: the attributes were made above; nobody uses the mutex before the magic is written.
         let made = unsafe { libc::pthread_mutex_init(self.mutex(), attributes.as_ptr()) };
-        // A C library that lays its mutex out in another way is not for us.
+        // A C library with another layout of mutexes is not supported.
         if [shared, robust, made] != [0; 3] || !self.has_a_lock() {
             return None;
         }
@@ -201,7 +202,7 @@ impl Shared {
         }
         self.word(offset_of!(Header, used_slots)).store(0, Ordering::Relaxed);
         self.word(offset_of!(Header, at_most)).store(0, Ordering::Relaxed);
-        // The worker's stay; nonsense in a file that was never set up is nobody's.
+        // The worker's settings stay; nonsense in a file that was never set up is overwritten.
         if self.settings().is_none_or(|settings| settings.to_words() != self.setting_words()) {
             for (more, word) in [0, 8].into_iter().zip(environment::settings().to_words()) {
                 self.word(Settings::AT + more).store(word, Ordering::Relaxed);
@@ -213,13 +214,13 @@ impl Shared {
 }
 
 impl Guard<'_> {
-    /// Says that slot `number` was used; with the lock only.
+    /// Records that slot `number` was used; the caller holds the lock.
     pub(super) fn use_up_to(&self, number: usize) {
         let used = u64::try_from(number + 1).unwrap_or(0);
         self.0.word(offset_of!(Header, used_slots)).fetch_max(used, Ordering::Release);
     }
 
-    /// More than this the sum over the slots is not; the word of the header, which changes with the lock only.
+    /// Upper bound of the sum over the slots: a word of the header that changes under the lock only.
     pub(super) fn at_most(&self) -> &AtomicU64 {
         self.0.word(offset_of!(Header, at_most))
     }

@@ -1,8 +1,8 @@
-//! The control thread: one in each process that has GPU memory, at the other end of the worker's socket.
+//! Control thread: carries out the worker's orders, in each process that has GPU memory.
 //!
-//! It begins with a process's first allocation, which says hello, and carries out one order after the other until the
-//! connection ends. Then nothing is moved any more, and nothing else changes: the next allocation begins it again, at
-//! most once a second. A forked child has no thread until it allocates itself, nor has a program that was executed.
+//! It starts with a process's first allocation, says hello, and carries out one order after the other until the
+//! connection ends. From then on nothing is moved, and nothing else changes: the next allocation starts the thread
+//! again, at most once a second. A forked child has no thread until it allocates itself, nor has an executed program.
 //!
 //! The thread takes no signal: a program's handlers run on the program's threads.
 #![allow(unsafe_code, reason = "masks of signals are not in std")]
@@ -21,21 +21,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The kernel shows 15 bytes of it.
+/// Name of the thread, of which the kernel shows 15 bytes.
 const NAME: &str = "omni-gpu";
-/// For the driver's calls: address space, of which only what is used costs anything.
+/// Stack, for the driver's calls: address space, of which only the used part costs anything.
 const STACK: usize = 1024 * 1024;
-/// Between two tries to find the worker.
+/// Interval between attempts to connect to the worker.
 const AGAIN: Duration = Duration::from_secs(1);
 
 static CONTROL: PerProcess<Control> = PerProcess::new();
 
 struct Control {
-    /// `None`: nothing is ever moved here.
+    /// Path of the socket; `None`: nothing is ever moved here.
     path: Option<OsString>,
     runs: AtomicBool,
     epoch: Instant,
-    /// Milliseconds after `epoch` before which nobody tries.
+    /// Milliseconds after `epoch` before the next attempt.
     not_before: AtomicU64,
 }
 
@@ -49,7 +49,7 @@ impl Control {
         }
     }
 
-    /// Whether the caller is the one who begins the thread now.
+    /// Claims the start of the thread for the caller, if it is due.
     fn may_begin(&self) -> bool {
         if self.path.is_none() || self.runs.load(Ordering::Relaxed) {
             return false;
@@ -64,7 +64,8 @@ impl Control {
     }
 }
 
-/// An allocation has succeeded: there is something to move. Two loads from memory unless the thread is to be begun.
+/// Starts the thread, if need be, after a successful allocation: there is something to move. Costs two loads from
+/// memory while the thread runs.
 pub(crate) fn allocated() {
     let control = CONTROL.get(Control::new);
     if control.may_begin() && !begin(control) {
@@ -73,7 +74,7 @@ pub(crate) fn allocated() {
 }
 
 /// Says hello and starts the thread, with all signals blocked, which it inherits. The worker knows of the memory before
-/// the program goes on: an order that comes then waits for the thread, however late that begins, and is not passed by.
+/// the program goes on: an order that arrives then waits for the thread, however late it starts, and is not skipped.
 fn begin(control: &'static Control) -> bool {
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
@@ -103,7 +104,7 @@ fn greet(control: &Control) -> Option<Socket> {
     Some(socket)
 }
 
-/// Until the connection ends, or is no connection of ours any more.
+/// Carries out orders until the connection ends, or is no longer this process's.
 fn serve(socket: &Socket) -> Option<()> {
     loop {
         let order = socket.receive()?;

@@ -1,8 +1,8 @@
-//! The connection to the worker, in a process whose descriptors are the program's to close.
+//! Connection to the worker, in a process whose descriptors the program may close.
 //!
-//! A program may close every descriptor above 2, put others in their places, and fork. So ours has a number that is out
-//! of the way, is known by its inode too, and is looked at before each use: a number that means something else by now is
-//! left alone, and the connection counts as lost. A forked child closes its copy at once: the connection ends with the
+//! A program may close every descriptor above 2, put others in their places, and fork. So this one has a high number,
+//! is identified by its inode too, and is checked before each use: a number that means something else by now is left
+//! alone, and the connection counts as lost. A forked child closes its copy at once: the connection ends with the
 //! process that made it.
 #![allow(unsafe_code, reason = "a socket without an owner type, because it may stop being ours")]
 
@@ -13,23 +13,24 @@ use std::mem::{MaybeUninit, offset_of};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 
-/// Programs count on low numbers being free, and move descriptors to those they like.
+/// Lowest number of the descriptor: programs count on low numbers being free, and move descriptors to numbers they
+/// choose.
 const LOWEST: c_int = 700;
-/// How long a worker may take to accept, or to make room for a report.
+/// Longest wait for the worker to accept, or to make room for a report.
 static PATIENCE: libc::timeval = libc::timeval { tv_sec: 1, tv_usec: 0 };
 
-/// The socket of this process, for its forks; -1 for none.
+/// Descriptor of this process, for its forks; -1 for none.
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 static INODE: AtomicU64 = AtomicU64::new(0);
 
-/// A connection. When this is dropped it is closed, if it is ours still.
+/// Connection. Dropping it closes the descriptor, if it is still this one.
 pub(super) struct Socket {
     descriptor: c_int,
     inode: u64,
 }
 
 impl Socket {
-    /// `None` when nobody accepts there within a second.
+    /// Connects; `None` when nothing accepts there within a second.
     pub(super) fn connect(path: &OsStr) -> Option<Self> {
         let (address, length) = address(path)?;
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
@@ -58,7 +59,7 @@ impl Socket {
         Some(socket)
     }
 
-    /// Waits for the next order; `None` when the connection is lost, or the worker says what is no order.
+    /// Waits for the next order; `None` when the connection is lost, or a packet is no order.
     pub(super) fn receive(&self) -> Option<Order> {
         let mut packet = [0_u8; ORDER_BYTES + 1];
         let length = loop {
@@ -74,7 +75,7 @@ impl Socket {
         Order::from_bytes(packet.get(..length)?)
     }
 
-    /// `None` when the connection is lost or the worker makes no room.
+    /// Sends a report; `None` when the connection is lost or the worker makes no room.
     pub(super) fn send(&self, report: Report) -> Option<()> {
         let packet = report.to_bytes();
         loop {
@@ -118,7 +119,7 @@ extern "C" fn in_child() {
     drop(copy);
 }
 
-/// Of the socket behind a descriptor; `None` when it is no socket.
+/// Inode of the socket behind a descriptor; `None` when it is no socket.
 fn inode(descriptor: c_int) -> Option<u64> {
     let mut status = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the kernel fills the structure, or says that it did not.

@@ -1,6 +1,6 @@
-//! Arrays and mipmapped arrays: limited by what their format and extent need. They stay where they are.
+//! Arrays and mipmapped arrays: limited by the bytes that their format and extent need. They are never moved.
 //!
-//! Sparse arrays and those whose memory is mapped later have none of their own.
+//! Sparse arrays and those whose memory is mapped later have no memory of their own.
 
 use super::entry::hooks;
 use super::ledger::{free, keep};
@@ -52,7 +52,7 @@ struct Solid {
     flags: u32,
 }
 
-/// Layers: the depth is their number, and levels do not get fewer of them.
+/// Layered array: its depth is the number of layers, which is the same at every mipmap level.
 const LAYERED: u32 = 0x01;
 const CUBEMAP: u32 = 0x04;
 const WITHOUT_MEMORY: u32 = 0x40 | 0x80;
@@ -101,13 +101,13 @@ fn created(array: Out<Handle>, shape: Option<Solid>, levels: u32, call: impl FnO
     result
 }
 
-/// What all levels need; more than there is of anything when that is no number.
+/// Bytes of all levels; `u64::MAX` where the product overflows.
 fn bytes(shape: &Solid, levels: u32) -> u64 {
     if shape.flags & WITHOUT_MEMORY != 0 {
         return 0;
     }
     let has_layers = shape.flags & (LAYERED | CUBEMAP) != 0;
-    // A one-dimensional array with layers has no height.
+    // One-dimensional arrays with layers have no height.
     let extent = |length: usize, level: u32| (length as u64).checked_shr(level).unwrap_or(0).max(1);
     let level = |level| {
         let depth = if has_layers { extent(shape.depth, 0) } else { extent(shape.depth, level) };
@@ -115,12 +115,12 @@ fn bytes(shape: &Solid, levels: u32) -> u64 {
         let across = |length| extent(length, level).div_ceil(block);
         across(shape.width).saturating_mul(across(shape.height)).saturating_mul(depth).saturating_mul(unit)
     };
-    // Longer than 64 levels no extent is: the driver refuses it.
+    // No extent has more than 64 levels: the driver refuses more.
     (0..levels.clamp(1, 64)).fold(0, |sum: u64, number| sum.saturating_add(level(number)))
 }
 
-/// Bytes of a unit and how many elements it is long and high: a block in compressed formats, else one element. Formats
-/// of several planes are rounded up to whole bytes; one that is not known is taken for the largest.
+/// Bytes of a unit, and its width and height in elements: a block in compressed formats, else one element. Formats of
+/// several planes are rounded up to whole bytes; an unknown format counts as the largest.
 fn element(format: i32, channels: u32) -> (u64, u64) {
     let channels = u64::from(channels.max(1));
     match format {

@@ -1,4 +1,4 @@
-//! What goes with a context: everything that was allocated in it, except what pools and handles hold.
+//! Contexts: with its end goes everything that was allocated in it, except what pools and handles hold.
 
 use super::deferred::OfContext;
 use super::entry::hooks;
@@ -26,13 +26,13 @@ hooks! {
     };
 }
 
-/// `CU_LIMIT_MALLOC_HEAP_SIZE`: what device code can allocate.
+/// `CU_LIMIT_MALLOC_HEAP_SIZE`: heap of device code.
 const MALLOC_HEAP_SIZE: i32 = 2;
-/// What a context begins with: a part of what it takes itself.
+/// Heap of a new context: part of the memory that the context itself takes.
 const FIRST_HEAP: u64 = 8 << 20;
 
-/// Counts the heap of a context, under the context's own handle, from when it is asked for: when the driver takes it, it
-/// does not say.
+/// Counts the heap of a context, under the context's own handle, from the request on: the driver does not say when it
+/// takes the memory.
 fn heap(context: Handle, bytes: u64, call: impl FnOnce() -> CUresult) -> CUresult {
     let before = ranges::remove(context).unwrap_or(Range::new(context, 0, Kind::Device, context));
     let after = Range::new(context, bytes.saturating_sub(FIRST_HEAP), Kind::Device, context);
@@ -54,8 +54,8 @@ fn destroyed(context: Handle, call: impl FnOnce() -> CUresult) -> CUresult {
     ended(context, call, || true)
 }
 
-/// The last one destroys it, and which one is the last only shows afterwards. Another error than these says nothing about
-/// the context: its memory stays counted.
+/// Detaches a context. The last detach destroys it, which shows only afterwards, by these errors. Any other error says
+/// nothing about the context: its memory stays counted.
 fn detached(context: Handle, call: impl FnOnce() -> CUresult) -> CUresult {
     ended(context, call, || {
         let version = ask(|version| cuCtxGetApiVersion(context, version));
@@ -63,7 +63,7 @@ fn detached(context: Handle, call: impl FnOnce() -> CUresult) -> CUresult {
     })
 }
 
-/// A call that may be the end of a context: `is_gone` says so after it went well.
+/// Makes a call that may end a context, and forgets its memory if `is_gone` is true after a success.
 fn ended(context: Handle, call: impl FnOnce() -> CUresult, is_gone: impl FnOnce() -> bool) -> CUresult {
     let _still = moves::none_runs();
     if context == 0 {
@@ -81,7 +81,7 @@ fn ended(context: Handle, call: impl FnOnce() -> CUresult, is_gone: impl FnOnce(
     result
 }
 
-/// The last release destroys it, and which one is the last only shows afterwards.
+/// Releases a primary context. The last release destroys it, which shows only afterwards.
 fn released(device: i32, call: impl FnOnce() -> CUresult) -> CUresult {
     let _still = moves::none_runs();
     let Some(context) = primary(device) else { return call() };
@@ -108,7 +108,7 @@ fn is_active(device: i32) -> bool {
     ask(|active| cuDevicePrimaryCtxGetState(device, Out::of(&mut flags), active)).is_ok_and(|active| active != 0)
 }
 
-/// The primary context of a device, if there is one now.
+/// Primary context of a device, if there is one now.
 fn primary(device: i32) -> Option<Handle> {
     if !is_active(device) {
         return None;

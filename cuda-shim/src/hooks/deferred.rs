@@ -1,8 +1,8 @@
-//! Converted memory of `cuMemAlloc` that is freed in the order of a stream: managed memory has no such order, so an event
-//! marks the place in the stream, and the memory is freed when the event has come to pass. Until then it counts.
+//! Frees in the order of a stream, for converted memory of `cuMemAlloc`: managed memory has no such order, so an event
+//! marks the place in the stream, and the memory is freed once the event has completed. Until then it counts.
 //!
-//! Looked after by every call that allocates, frees or waits. A call that allocates at once and would be refused waits
-//! for all of it, for so long; one in the order of a stream never waits.
+//! Every call that allocates, frees or waits collects completed ones. A synchronous allocation that would be refused
+//! waits for all of them, up to [`PATIENCE`]; an allocation in the order of a stream never waits.
 
 use super::stream;
 use crate::abi::{CUresult, Handle, SUCCESS};
@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: u32 = 2;
-/// The longest wait for a stream: it may never go on before the caller does.
+/// Longest wait for a stream: it may depend on the very thread that waits.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// `CUDA_ERROR_NOT_READY`.
 const NOT_READY: CUresult = 600;
-/// Between two looks during such a wait.
+/// Interval of polling during such a wait.
 const PAUSE: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy)]
@@ -32,17 +32,17 @@ struct Waiting {
 #[derive(Default)]
 struct Deferred {
     waiting: Mutex<Vec<Waiting>>,
-    /// How many wait: what everybody asks first.
+    /// Length of `waiting`, read without the lock.
     count: AtomicUsize,
-    /// Held by whoever frees, so that a wait for all of it includes what another thread has in hand.
+    /// Held while frees are carried out, so that a wait for all of them includes those another thread has taken out.
     freeing: Mutex<()>,
 }
 
 static DEFERRED: PerProcess<Deferred> = PerProcess::new();
-/// Whether anything can wait: most programs never free in a stream.
+/// Set by the first free in a stream: most programs never make one.
 static IS_USED: AtomicBool = AtomicBool::new(false);
 
-/// Frees a range when what is in the stream now is done. `None` when there is no such range any more.
+/// Frees a range once the work that is in the stream now has completed. `None` when there is no such range any more.
 pub(super) fn free(address: u64, stream: Handle) -> Option<CUresult> {
     IS_USED.store(true, Ordering::Release);
     let range = ranges::remove(address)?;
@@ -58,7 +58,7 @@ pub(super) fn free(address: u64, stream: Handle) -> Option<CUresult> {
     }
 }
 
-/// An event at the end of what is in a stream of the current context.
+/// Records an event at the end of a stream of the current context.
 fn mark(stream: Handle) -> Result<Handle, CUresult> {
     let event = ask(|event| cuEventCreate(event, NO_TIMING))?;
     match cuEventRecord(event, stream) {
@@ -70,7 +70,7 @@ fn mark(stream: Handle) -> Result<Handle, CUresult> {
     }
 }
 
-/// Whether the program has freed this already: to it there is no such memory any more.
+/// The program has freed this address already, and the free is pending.
 pub(super) fn holds(address: u64) -> bool {
     any_waits() && lock(deferred()).iter().any(|waiting| waiting.range.address == address)
 }
@@ -90,7 +90,7 @@ fn free_what_is_done() {
     }
 }
 
-/// Waits for everything that is to be freed, but not for ever.
+/// Waits for all pending frees, up to [`PATIENCE`].
 pub(super) fn wait_for_all() {
     let end = Instant::now() + PATIENCE;
     let _freeing = deferred().freeing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,8 +108,8 @@ pub(super) fn wait_for_all() {
     }
 }
 
-/// What waits in a context that may end. It is taken out before: once the context is gone, the driver may give the same
-/// addresses to other threads.
+/// Pending frees of a context that may end. They are taken out before the call: once the context is gone, the driver
+/// may give the same addresses to other threads.
 pub(super) struct OfContext {
     waiting: Vec<Waiting>,
     _freeing: MutexGuard<'static, ()>,
@@ -121,21 +121,22 @@ impl OfContext {
         Self { waiting: take(|waiting| waiting.range.context == context), _freeing: freeing }
     }
 
-    /// The context is gone, and what waited there with it.
+    /// Forgets memory that went with its context.
     pub(super) fn forget(self) {
         self.waiting.iter().for_each(|waiting| account::forget(&waiting.range));
     }
 
-    /// The context is there still.
+    /// Keeps the frees pending: the context lives on.
     pub(super) fn put_back(self) {
         self.waiting.into_iter().for_each(put);
     }
 }
 
-/// Takes out first and frees then, so that no two threads free the same, and nobody waits for the driver in our lock.
+/// Takes all entries out before freeing, so that no two threads free the same one and none waits for the driver under
+/// the lock.
 fn free_where(is_done: impl Fn(&Waiting) -> bool) {
     for waiting in take(|_| true) {
-        // What cannot be freed now, because its time has not come or the driver has failed, goes on counting.
+        // Memory that cannot be freed now, because its event has not completed or the driver has failed, stays counted.
         if is_done(&waiting) && cuMemFree_v2(waiting.range.address) == SUCCESS {
             cuEventDestroy_v2(waiting.event);
             account::forget(&waiting.range);

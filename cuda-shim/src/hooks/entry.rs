@@ -1,10 +1,10 @@
 //! `hooks!`: exported functions that take the place of the driver's.
 //!
-//! The macro makes the exported function, the way through to the real one, and the table by which `dlsym` and
-//! `cuGetProcAddress` find ours. A body is safe code.
+//! The macro defines the exported function, the call of the real one, and the table by which `dlsym` and
+//! `cuGetProcAddress` find it. A body is safe code.
 
-/// Functions of the driver that ours take the place of: `fn name(arguments) |real| body;`. `real` is the driver's own.
-/// Where this library is not wanted, and where the body asks for it, the call goes straight on.
+/// Defines hooks: `fn name(arguments) |real| body;`. `real` is the driver's own function. Outside an instance, and
+/// where the body asks for it, the call goes straight on.
 macro_rules! hooks {
     ($( fn $symbol:ident($($name:ident: $type:ty),* $(,)?) |$real:ident| $body:expr; )*) => {
         $(
@@ -26,7 +26,7 @@ macro_rules! hooks {
             }
         )*
 
-        /// Ours for an exported symbol of the driver.
+        /// Address of the hook for an exported symbol of the driver.
         pub(super) fn find(symbol: &str) -> Option<*const std::ffi::c_void> {
             match symbol {
                 $( stringify!($symbol) => Some($symbol as *const std::ffi::c_void), )*

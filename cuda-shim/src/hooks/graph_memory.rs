@@ -1,7 +1,7 @@
-//! Memory of launched graphs: what the account has of each device's graph memory, and what executable graphs allocate.
+//! Memory of launched graphs: each device's graph memory as it is counted, and the allocations of executable graphs.
 //!
-//! All graphs of a device share its graph memory. Its size is the driver's own number (`RESERVED_MEM_CURRENT`), asked for
-//! after everything that can change it; the growth that a launch may cause is reserved before.
+//! All graphs of a device share its graph memory. Its size is the driver's own number (`RESERVED_MEM_CURRENT`), read
+//! after every call that can change it; the growth that a launch may cause is reserved before.
 
 use super::deferred;
 use super::ledger::refusal;
@@ -19,38 +19,38 @@ const RESERVED_MEM_CURRENT: i32 = 2;
 
 #[derive(Default)]
 struct Graphs {
-    /// What the nodes of an executable graph allocate.
+    /// Bytes that the nodes of an executable graph allocate.
     execs: BTreeMap<Handle, u64>,
-    /// Device to what the account says of its graph memory.
+    /// Graph memory of each device as it is counted.
     charged: BTreeMap<i32, u64>,
 }
 
 static GRAPHS: PerProcess<Mutex<Graphs>> = PerProcess::new();
-/// Whether there was a memory node ever.
+/// Set by the first memory node.
 static IS_USED: AtomicBool = AtomicBool::new(false);
 
 fn lock() -> MutexGuard<'static, Graphs> {
     GRAPHS.get(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether this process ever had a memory node.
+/// This process has, or had, a memory node.
 pub(super) fn is_used() -> bool {
     IS_USED.load(Ordering::Acquire)
 }
 
-/// Begins the bookkeeping: a process has its first memory node.
+/// Turns the bookkeeping on, for a process's first memory node.
 pub(super) fn set_used() {
     IS_USED.store(true, Ordering::Release);
 }
 
-/// Remembers what the nodes of a new executable graph allocate.
+/// Records the allocations of a new executable graph.
 pub(super) fn insert(exec: Handle, bytes: u64) {
     if bytes > 0 {
         lock().execs.insert(exec, bytes);
     }
 }
 
-/// Destroys an executable graph. It is forgotten before the call: another thread's new graph may get this handle.
+/// Destroys an executable graph. Its entry is removed before the call: another thread's new graph may get this handle.
 pub(super) fn destroy(exec: Handle, call: impl FnOnce() -> CUresult) -> CUresult {
     let bytes = lock().execs.remove(&exec);
     let result = call();
@@ -78,14 +78,14 @@ pub(super) fn launch(exec: Handle, call: impl FnOnce() -> CUresult) -> CUresult 
     result
 }
 
-/// Follows what the driver has given back to the device meanwhile.
+/// Updates the count after the driver may have returned memory to the device.
 pub(super) fn settle() {
     if is_used() {
         lock().settle_all();
     }
 }
 
-/// Gives back to the device what no graph uses now.
+/// Returns unused graph memory to the device.
 pub(super) fn trim() {
     if is_used() {
         lock().trim();
@@ -120,7 +120,7 @@ impl Graphs {
         self.settle_all();
     }
 
-    /// Reserves what a launch may make the device's graph memory grow by; the account has it as the device's.
+    /// Reserves the growth of graph memory that a launch may cause, and counts it as the device's.
     fn reserve_growth(&mut self, device: i32, bytes: u64) -> bool {
         self.settle(device);
         self.reserve(device, bytes) || {

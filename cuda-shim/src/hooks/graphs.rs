@@ -1,8 +1,7 @@
-//! Memory nodes of graphs: device memory that a graph takes when it is launched, and that graphs of a device share.
+//! Memory nodes of graphs: device memory that a graph takes when it is launched.
 //!
-//! How much they have is what the driver says (`RESERVED_MEM_CURRENT` of a device's graph memory), asked for after
-//! everything that can change it. A node is refused that does not fit the limit now, and a launch whose nodes might make
-//! the device's graph memory grow beyond it. A process without memory nodes pays one load from memory for a launch.
+//! A node that does not fit the limit now is refused, and so is a launch whose nodes might make the device's graph
+//! memory grow beyond it ([`graph_memory`]). A process without memory nodes pays one load from memory for a launch.
 
 use super::entry::hooks;
 use super::graph_memory::{self, launch};
@@ -26,9 +25,9 @@ struct Node {
 
 const CHILD_GRAPH: i32 = 4;
 const ALLOC: i32 = 10;
-/// Graph memory is taken in pieces of this size at least.
+/// Smallest unit in which graph memory is taken.
 const STEP: u64 = 2 << 20;
-/// Graphs within graphs are followed this far.
+/// Deepest nesting of child graphs that is followed.
 const DEPTH: u32 = 16;
 
 hooks! {
@@ -79,12 +78,12 @@ fn asked_for(parameters: Out<Node>) -> usize {
     parameters.get().filter(|node| node.kind == ALLOC).map_or(0, |node| node.alloc.bytes)
 }
 
-/// An allocation in a stream that is being captured.
+/// Counts an allocation in a stream that is being captured.
 pub(super) fn captured(bytes: usize, call: impl FnOnce() -> CUresult) -> CUresult {
     added(bytes, call)
 }
 
-/// A node has no memory yet; one that could not have it now is refused.
+/// Refuses a memory node that would not fit now; it has no memory yet, so nothing stays counted.
 fn added(bytes: usize, call: impl FnOnce() -> CUresult) -> CUresult {
     if bytes == 0 {
         return call();
@@ -105,7 +104,7 @@ fn instantiated(exec: Out<Handle>, graph: Handle, result: CUresult) -> CUresult 
     result
 }
 
-/// What the memory nodes of a graph allocate, and those of its child graphs.
+/// Bytes that the memory nodes of a graph and of its child graphs allocate.
 fn allocated_by(graph: Handle, depth: u32) -> u64 {
     let mut count = 0;
     if depth == 0 || cuGraphGetNodes(graph, Out::null(), Out::of(&mut count)) != SUCCESS {

@@ -22,7 +22,7 @@ hooks! {
     fn cuMemHostUnregister(address: u64) |real| free(address, || real(address));
 }
 
-/// Counts what the driver has pinned. Without an account to count it in it is pinned all the same.
+/// Pins memory and counts it. Without an account it is pinned all the same.
 fn pinned(bytes: u64, call: impl FnOnce() -> CUresult, address: impl FnOnce() -> Option<u64>) -> CUresult {
     let is_counted = account::reserve(Kind::Host, bytes, 0).is_ok();
     let result = call();

@@ -1,6 +1,6 @@
-//! Memory that comes from elsewhere: another process, or another interface on the same device.
+//! Imported memory: from another process, or from another interface on the same device.
 //!
-//! It counts for who imports it, as device memory: see `docs/decisions/gpu-accounting.md`.
+//! The importer's account has it, as device memory: see `docs/decisions/gpu-accounting.md`.
 
 use super::entry::hooks;
 use super::ledger::{free, keep, refusal, remember, size};
@@ -56,14 +56,14 @@ hooks! {
     };
 }
 
-/// How often each address is open: the same handle gives the same address again.
+/// Number of opens of each address: the same handle gives the same address again.
 static OPEN: PerProcess<Mutex<BTreeMap<u64, u64>>> = PerProcess::new();
 
 fn open() -> MutexGuard<'static, BTreeMap<u64, u64>> {
     OPEN.get(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How large it is shows only when it is open.
+/// Counts memory of another process that has been opened: only then its size is known.
 fn opened(address: Out<u64>, result: CUresult) -> CUresult {
     let (SUCCESS, Some(begin)) = (result, address.get()) else { return result };
     let mut open = open();
@@ -97,7 +97,7 @@ fn closed(address: u64, call: impl FnOnce() -> CUresult) -> CUresult {
     }
 }
 
-/// Counts what begins at `address`; not when the limit does not allow it.
+/// Counts the allocation that begins at `address`; `false` when the limit does not allow it.
 fn count(address: u64, kind: Kind) -> bool {
     let (mut begin, mut bytes) = (0, 0);
     if cuMemGetAddressRange_v2(Out::of(&mut begin), Out::of(&mut bytes), address) != SUCCESS {

@@ -1,19 +1,19 @@
-//! Every function of the driver that this library takes the place of: allocating, freeing, and saying how much there is.
+//! Functions of the driver that this library replaces: allocation, free, and reports of how much memory there is.
 //!
-//! Each is exported under the driver's own name, and [`hook`] finds it for those who ask by name. A function counts
-//! before the driver allocates and after it has freed ([`ledger`]), answers `CUDA_ERROR_OUT_OF_MEMORY` beyond the limit,
-//! and says whatever the driver says in every other case. None of them panics.
+//! Each is exported under the driver's own name, and [`hook`] finds it for callers that look it up. It counts before
+//! the driver allocates and after it has freed ([`reclaim`], [`ledger`]), returns `CUDA_ERROR_OUT_OF_MEMORY` beyond the
+//! limit, and otherwise returns what the driver returns. None of them panics.
 //!
-//! | module | what |
+//! | module | functions |
 //! | --- | --- |
-//! | [`plain`] | `cuMemAlloc` and its kin, managed memory, `cuMemFree` |
+//! | [`plain`] | `cuMemAlloc` and its variants, managed memory, `cuMemFree` |
 //! | [`host`] | pinned host memory |
 //! | [`streams`], [`pools`], [`deferred`], [`stream`] | allocation in the order of a stream |
-//! | [`graphs`] | memory nodes |
+//! | [`graphs`], [`graph_memory`] | memory nodes |
 //! | [`vmm`] | handles and mappings |
-//! | [`arrays`], [`imports`] | arrays and mipmaps; memory that comes from elsewhere |
-//! | [`contexts`] | what goes with a context |
-//! | [`reports`] | how much there is |
+//! | [`arrays`], [`imports`] | arrays and mipmaps; imported memory |
+//! | [`contexts`] | contexts, and memory that ends with them |
+//! | [`reports`] | reports of free and total memory |
 
 mod arrays;
 mod contexts;
@@ -34,7 +34,7 @@ mod vmm;
 
 use std::ffi::c_void;
 
-/// Our function for an exported symbol of the driver; `None` where the driver's own is right.
+/// Hook for an exported symbol of the driver; `None` where the driver's own function is right.
 pub(crate) fn hook(symbol: &str) -> Option<*const c_void> {
     if !symbol.starts_with("cu") {
         return None;

@@ -1,8 +1,8 @@
-//! `cuMemAlloc` and its kin, managed memory, and `cuMemFree`.
+//! `cuMemAlloc` and its variants, managed memory, and `cuMemFree`.
 //!
-//! In unified mode what is asked for as device memory comes as managed memory that belongs on the device, wherever the
-//! device can move it. Small pieces stay device memory as long as there is little of them ([`ranges::stays_small`]). The first form of these functions (CUDA 2) has addresses of 32 bits, which managed memory would
-//! not fit into: it stays device memory.
+//! Unified mode converts device memory: it is allocated as managed memory that prefers the device, wherever the device
+//! can move it. Small allocations stay device memory as long as their sum is small ([`ranges::stays_small`]). The first
+//! version of these functions (CUDA 2) has addresses of 32 bits, too small for managed memory: it stays device memory.
 
 use super::entry::hooks;
 use super::ledger::{free, keep, refusal, remember, size};
@@ -62,7 +62,7 @@ hooks! {
     fn cuMemFree_v2(address: u64) |real| freed(address, || real(address));
 }
 
-/// The device of this thread's context, when an allocation of this size there should be managed memory.
+/// Device of this thread's context, if an allocation of this size is to be converted there.
 fn movable_device(bytes: usize) -> Option<i32> {
     match settings().mode {
         Mode::Unified if ranges::stays_small(size(bytes), 0) => None,
@@ -71,7 +71,7 @@ fn movable_device(bytes: usize) -> Option<i32> {
     }
 }
 
-/// Managed memory in place of device memory.
+/// Allocates managed memory in place of device memory.
 fn converted(address: Out<u64>, bytes: usize, device: i32) -> CUresult {
     let result = allocate(Kind::Managed, size(bytes), || allocate_managed(address, bytes, device));
     if let (SUCCESS, Some(address)) = (result, address.get()) {
@@ -81,7 +81,7 @@ fn converted(address: Out<u64>, bytes: usize, device: i32) -> CUresult {
     result
 }
 
-/// Allocates what begins at the address that comes back.
+/// Allocates and counts memory whose address the call returns.
 fn counted(address: Out<u64>, bytes: usize, kind: Kind, call: impl FnOnce() -> CUresult) -> CUresult {
     let result = allocate(kind, size(bytes), call);
     if let (SUCCESS, Some(address)) = (result, address.get()) {
@@ -98,7 +98,7 @@ fn freed(address: u64, call: impl Fn() -> CUresult) -> CUresult {
     pools::free(address, &call).unwrap_or_else(|| free(address, call))
 }
 
-/// The first form, with addresses of 32 bits.
+/// Allocates through the first version of a function, with addresses of 32 bits.
 fn short(address: Out<u32>, bytes: u64, call: impl FnOnce(()) -> CUresult) -> CUresult {
     if address.is_null() || bytes == 0 {
         return call(());
@@ -115,7 +115,7 @@ fn rows(width: usize, height: usize, alignment: usize) -> Option<usize> {
     width.checked_next_multiple_of(alignment)?.checked_mul(height)
 }
 
-/// The driver chooses the distance of the rows: what it took is known afterwards, and made good or undone.
+/// Allocates rows whose pitch the driver chooses: the true size is known afterwards, and counted or undone.
 fn pitched(
     address: Out<u64>,
     pitch: Out<usize>,

@@ -1,4 +1,6 @@
-//! Reservation of memory before the driver allocates it, and what is reclaimed first when the limit is reached.
+//! Reservation before the driver allocates, and reclaim of cached memory when the limit is reached.
+//!
+//! Reclaimed are pending frees, memory that pools keep, and unused graph memory.
 
 use super::ledger::refusal;
 use super::{deferred, graph_memory, pools};
@@ -6,7 +8,7 @@ use crate::abi::{CUresult, SUCCESS};
 use crate::account::{self, Full};
 use crate::ranges::{Kind, Range};
 
-/// Counts a fresh allocation of `bytes`; what is only cached by pools or waits to be freed gives way first.
+/// Counts a new allocation of `bytes`, after a reclaim if it does not fit at once.
 #[inline]
 pub(super) fn reserve(kind: Kind, bytes: u64) -> Result<(), Full> {
     account::reserve(kind, bytes, kind.resident(bytes)).or_else(|_| {
@@ -22,7 +24,7 @@ fn make_room() {
     graph_memory::trim();
 }
 
-/// Reserves, calls the driver, and gives back what the driver refused.
+/// Reserves, calls the driver, and gives the reservation back if the driver refused.
 pub(super) fn allocate(kind: Kind, bytes: u64, call: impl FnOnce() -> CUresult) -> CUresult {
     if reserve(kind, bytes).is_err() {
         return refusal();

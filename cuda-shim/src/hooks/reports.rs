@@ -1,6 +1,6 @@
-//! How much there is: the instance's share in place of the card. And what converted memory looks like.
+//! Reports of memory: the instance's share in place of the card's memory, and converted memory shown as device memory.
 //!
-//! The driver is asked first, so whatever it refuses is refused in its words, and null pointers mean what they mean to it.
+//! The driver is asked first: its refusals stay its own, and null pointers mean what they mean to it.
 
 use super::entry::hooks;
 use super::{deferred, graph_memory, pools};
@@ -10,10 +10,10 @@ use crate::driver::{ask, cuMemGetAddressRange_v2};
 use crate::{account, ranges};
 use omni_gpu_protocol::account::Mode;
 
-/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`, and its value for memory of a device.
+/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`, and its value for device memory.
 const MEMORY_TYPE: i32 = 2;
 const TYPE_DEVICE: u32 = 2;
-/// `CU_POINTER_ATTRIBUTE_HOST_POINTER`: memory of a device has none.
+/// `CU_POINTER_ATTRIBUTE_HOST_POINTER`: device memory has none.
 const HOST_POINTER: i32 = 4;
 /// `CU_POINTER_ATTRIBUTE_IS_MANAGED`.
 const IS_MANAGED: i32 = 8;
@@ -86,12 +86,12 @@ fn share(free: u64, total: u64) -> (u64, u64) {
     account::share(free, total)
 }
 
-/// Makes an answer about converted memory what it would be about the memory that was asked for. What the memory can do
-/// (IPC, GPUDirect RDMA) is answered as it is.
+/// Changes an answer about converted memory to that for device memory. Capabilities (IPC, GPUDirect RDMA) are reported
+/// as they are.
 fn look_as_asked_for(value: Out<u64>, which: i32, address: u64) {
     match which {
         MEMORY_TYPE if is_converted(address) => value.cast::<u32>().set(TYPE_DEVICE),
-        // A truth value may be one byte.
+        // The caller's boolean may be one byte.
         IS_MANAGED if is_converted(address) => value.cast::<u8>().set(0),
         HOST_POINTER if is_converted(address) => value.set(0),
         MEMPOOL_HANDLE => value.get().into_iter().for_each(|pool| value.set(pools::known_as(pool))),
@@ -99,7 +99,7 @@ fn look_as_asked_for(value: Out<u64>, which: i32, address: u64) {
     }
 }
 
-/// Whether an address is in memory that is managed and was asked for as device memory.
+/// The address lies in converted memory: managed, but requested as device memory.
 fn is_converted(address: u64) -> bool {
     settings().mode == Mode::Unified
         && ask(|base| cuMemGetAddressRange_v2(base, Out::null(), address))

@@ -1,4 +1,4 @@
-//! The place of a stream: the context that it was made in, and that context's device, whichever context is current.
+//! Place of a stream: the context in which it was made, and that context's device, whichever context is current.
 
 use crate::abi::{CUresult, Handle, NOT_SUPPORTED, Out, SUCCESS};
 use crate::driver::{self, ask, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuStreamGetCtx, cuStreamGetDevice, device};
@@ -8,24 +8,24 @@ const OF_CURRENT: std::ops::RangeInclusive<Handle> = 0..=2;
 /// `CUDA_ERROR_INVALID_HANDLE`.
 const INVALID_HANDLE: CUresult = 400;
 
-/// The device of a stream, or the driver's word about a stream that is none.
+/// Device of a stream, or the driver's error for an invalid stream.
 pub(super) fn device_of(stream: Handle) -> Result<i32, CUresult> {
     if OF_CURRENT.contains(&stream) {
         return device();
     }
-    // The call is of CUDA 12.8.
+    // `cuStreamGetDevice` came with CUDA 12.8.
     match ask(|device| cuStreamGetDevice(stream, device)) {
         Err(NOT_SUPPORTED) => in_context(stream, device).and_then(|device| device),
         answer => answer,
     }
 }
 
-/// The context of a stream; 0 where there is none, or it is not known.
+/// Context of a stream; 0 where there is none, or it is not known.
 pub(super) fn context(stream: Handle) -> Handle {
     context_of(stream).unwrap_or(0)
 }
 
-/// Calls in the context of a stream.
+/// Runs `call` in the context of a stream.
 pub(super) fn in_context<T>(stream: Handle, call: impl FnOnce() -> T) -> Result<T, CUresult> {
     let context = context_of(stream)?;
     if context == driver::context() {

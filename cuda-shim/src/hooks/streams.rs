@@ -1,9 +1,9 @@
-//! Allocation and free in the order of a stream, and the waits after which memory is known to be free.
+//! Allocation and free in the order of a stream, and the waits after which more memory is known to be free.
 //!
-//! The stream says where the memory comes from, not the thread's context: the thread may have none, or one of another
-//! device. In unified mode it comes from a managed pool where the driver has such (CUDA 13); an older driver has none, and
-//! the memory is what was asked for: its order is the stream's in both cases. What is allocated during a capture becomes a
-//! node of the graph, and nothing is converted.
+//! The stream determines where memory comes from, not the thread's context: the thread may have none, or one of another
+//! device. In unified mode it comes from a managed pool where the driver has them (CUDA 13); on an older driver it is
+//! plain device memory: both keep the stream's order. An allocation during a capture becomes a node of the graph, and
+//! is not converted.
 
 use super::entry::hooks;
 use super::ledger::{free, keep, size};
@@ -35,7 +35,7 @@ hooks! {
     fn cuCtxSynchronize_v2(context: Handle) |real| waited(real(context));
 }
 
-/// What a null stream means in the flavour for the per-thread default stream: `CU_STREAM_PER_THREAD`.
+/// Replaces a null stream in the flavour for the per-thread default stream: `CU_STREAM_PER_THREAD`.
 fn of_thread(stream: Handle) -> Handle {
     if stream == 0 { 2 } else { stream }
 }
@@ -64,8 +64,8 @@ fn allocate(
     }
 }
 
-/// An allocation of which it cannot be said where it goes: the driver refuses it in its own words. What it gives all the
-/// same counts, or goes back.
+/// Allocates where the device or pool cannot be determined, which the driver normally refuses with its own error. If it
+/// allocates all the same, the memory is counted or freed again.
 fn unplaced(address: Out<u64>, bytes: usize, stream: Handle, real: impl Fn() -> CUresult) -> CUresult {
     let result = real();
     let (SUCCESS, Some(begin)) = (result, address.get()) else { return result };
@@ -93,7 +93,7 @@ fn freed(address: u64, stream: Handle, call: impl Fn() -> CUresult) -> CUresult 
     }
 }
 
-/// After a wait more may be free than before.
+/// Updates the counts after a wait: more may be free than before.
 fn waited(result: CUresult) -> CUresult {
     deferred::collect();
     pools::settle();

@@ -1,8 +1,8 @@
-//! Handles of physical memory and their mappings. They cannot be managed memory: they are limited and stay where they are.
+//! Handles of physical memory and their mappings. They cannot be managed memory: they are limited and never moved.
 //!
-//! Memory lives while a handle or a mapping of it does. A handle's number may be used again once it is released, so
-//! memory has a number of our own here, and the table is locked over the calls that give numbers and places free: what
-//! comes to another thread under the same one is noted after.
+//! Memory lives as long as a handle or a mapping of it. A handle's number may be reused once it is released, so memory
+//! has a number of its own here, and the table is locked over calls that free numbers and addresses: the same one in
+//! another thread is recorded afterwards.
 
 use super::entry::hooks;
 use super::ledger::{refusal, size};
@@ -22,7 +22,7 @@ hooks! {
         };
         let kind = if given.location.is_host() { Kind::Host } else { Kind::Device };
         if reserve(kind, size(bytes)).is_err() {
-            // What is wrong with the properties the driver says before it looks for memory.
+            // The driver reports wrong properties before it looks for memory.
             let mut granularity = 0;
             let complaint = cuMemGetAllocationGranularity(Out::of(&mut granularity), properties, 0);
             return match complaint {
@@ -66,7 +66,7 @@ hooks! {
         result
     };
     fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: Handle, flags: u64) |real| {
-        // How large imported memory is shows only here.
+        // The size of imported memory is known only here.
         let mut table = lock();
         let growth = table.growth(handle, size(offset).saturating_add(size(bytes)));
         if growth > 0 && reserve(Kind::Device, growth).is_err() {
@@ -93,7 +93,7 @@ hooks! {
 struct Memory {
     kind: Kind,
     bytes: u64,
-    /// Handles, each as often as it must be released, and mappings.
+    /// Number of handles, each counted as often as it must be released, and of mappings.
     holders: u64,
     is_imported: bool,
 }
@@ -103,14 +103,14 @@ struct Table {
     memory: BTreeMap<u64, Memory>,
     next: u64,
     handles: BTreeMap<Handle, Named>,
-    /// Address to size and memory.
+    /// Address to size and number of the memory.
     mappings: BTreeMap<u64, (u64, u64)>,
 }
 
 #[derive(Clone, Copy)]
 struct Named {
     memory: u64,
-    /// How often it must be released.
+    /// Number of releases that are due.
     references: u64,
 }
 
@@ -128,7 +128,7 @@ impl Table {
         self.handles.insert(handle, Named { memory: number, references: 1 });
     }
 
-    /// Memory of this process that comes back under the handle it has is one reference more.
+    /// Records an imported handle. Memory of this process that comes back under its own handle is one more reference.
     fn imported(&mut self, handle: Handle) {
         let Some(named) = self.handles.get_mut(&handle) else {
             return self.created(handle, Memory { kind: Kind::Device, bytes: 0, holders: 1, is_imported: true });
@@ -157,7 +157,7 @@ impl Table {
         self.let_go(memory);
     }
 
-    /// By how much a mapping shows imported memory to be larger than was known.
+    /// Growth of imported memory that a mapping reveals.
     fn growth(&self, handle: Handle, end: u64) -> u64 {
         let memory = self.handles.get(&handle).and_then(|named| self.memory.get(&named.memory));
         memory.filter(|memory| memory.is_imported).map_or(0, |memory| end.saturating_sub(memory.bytes))

@@ -1,8 +1,8 @@
-//! Reads the symbol tables of loaded libraries, as the ELF specification and its GNU hash section lay them out.
+//! Symbol tables of loaded libraries, read as the ELF specification and its GNU hash section lay them out.
 //!
-//! The shim exports `dlsym` itself, so it cannot ask `dlsym` where libc's own is; and which of two loaded CUDA runtimes
-//! a caller was linked to stands nowhere but in the caller's dynamic section. Allocates nothing and takes no lock of
-//! ours: it may run before `main`, inside somebody else's allocator.
+//! The shim exports `dlsym` itself, so it cannot ask `dlsym` for libc's own; and only the caller's dynamic section
+//! tells which of two loaded CUDA runtimes it was linked to. Allocates nothing and takes no lock of the shim: it may
+//! run before `main`, inside another library's allocator.
 #![allow(unsafe_code, reason = "tables that the loader has mapped are read through raw pointers")]
 
 use libc::{Elf64_Phdr, Elf64_Sym, dl_phdr_info};
@@ -18,14 +18,14 @@ const DT_SONAME: i64 = 14;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
 const STT_FUNC: u8 = 2;
 
-/// One line of a dynamic section.
+/// Entry of a dynamic section.
 #[repr(C)]
 struct Dyn {
     tag: i64,
     value: u64,
 }
 
-/// A library, or the program, while [`find`] looks at it.
+/// Loaded library, or the program, during a call of [`find`].
 pub(crate) struct Library<'a> {
     path: &'a CStr,
     base: usize,
@@ -33,8 +33,8 @@ pub(crate) struct Library<'a> {
     dynamic: &'a [Dyn],
 }
 
-/// Calls `visit` for everything that is loaded into our namespace, the program first, until it finds something. It must
-/// not load or unload: the loader's lock is held.
+/// Calls `visit` for everything that is loaded into this namespace, the program first, until it finds something.
+/// `visit` must not load or unload: the loader's lock is held.
 pub(crate) fn find<T, F: FnMut(&Library<'_>) -> Option<T>>(visit: F) -> Option<T> {
     let mut search = Search { visit, found: None };
     // SAFETY: `step` has the type that is asked for, and treats its argument as the search that it is.
@@ -61,7 +61,7 @@ unsafe extern "C" fn step<T, F: FnMut(&Library<'_>) -> Option<T>>(
 }
 
 impl<'a> Library<'a> {
-    /// `None` for what has no dynamic section.
+    /// Parses the headers; `None` without a dynamic section.
     fn new(info: &'a dl_phdr_info) -> Option<Self> {
         let base = usize::try_from(info.dlpi_addr).ok()?;
         // SAFETY: the loader gives the address and number of the program headers, which stay while the library does.
@@ -80,22 +80,22 @@ impl<'a> Library<'a> {
         Some(Self { path, base, headers, dynamic })
     }
 
-    /// The path it was loaded from; empty for the program.
+    /// Path it was loaded from; empty for the program.
     pub(crate) fn path(&self) -> &'a CStr {
         self.path
     }
 
-    /// The name that it was built to be found by.
+    /// `DT_SONAME`, the name it was built to be found by.
     pub(crate) fn soname(&self) -> Option<&'a CStr> {
         self.text(self.line(DT_SONAME)?)
     }
 
-    /// The names of the libraries that it was linked to.
+    /// Names of the libraries that it was linked to.
     pub(crate) fn needed(&self) -> impl Iterator<Item = &'a CStr> {
         self.lines(DT_NEEDED).filter_map(|offset| self.text(offset))
     }
 
-    /// Whether an address lies in what is mapped of it.
+    /// An address lies in one of its mapped segments.
     pub(crate) fn holds(&self, address: usize) -> bool {
         let (offset, loaded) = (address.wrapping_sub(self.base) as u64, libc::PT_LOAD);
         let inside = |header: &Elf64_Phdr| (header.p_vaddr..header.p_vaddr + header.p_memsz).contains(&offset);
@@ -111,7 +111,7 @@ impl<'a> Library<'a> {
         address(begin)..address(end)
     }
 
-    /// The address of a function that it defines, in whatever version comes first.
+    /// Address of a function that it defines, in whatever version comes first.
     pub(crate) fn function(&self, name: &CStr) -> Option<NonNull<c_void>> {
         let symbols: *const Elf64_Sym = at(self.table(DT_SYMTAB)?);
         let symbol = self.candidates(name)?.find_map(|index| {
@@ -123,7 +123,7 @@ impl<'a> Library<'a> {
         NonNull::new(at::<c_void>(self.base + usize::try_from(symbol.st_value).ok()?).cast_mut())
     }
 
-    /// Indices of symbols whose hash is that of the name, but for its last bit. The section is four words (buckets,
+    /// Indices of symbols with the same hash as the name, but for its last bit. The section is four words (buckets,
     /// first hashed symbol, words of the Bloom filter, its shift), the filter in words of 64 bits, the buckets, and the
     /// hash of each symbol from the first one on, where an odd one ends its bucket.
     fn candidates(&self, name: &CStr) -> Option<impl Iterator<Item = usize>> {
@@ -147,14 +147,14 @@ impl<'a> Library<'a> {
         Some(chain.filter(move |(_, hash)| hash | 1 == wanted | 1).map(|(index, _)| index as usize))
     }
 
-    /// What the string table has at an offset.
+    /// String at an offset of the string table.
     fn text(&self, offset: u64) -> Option<&'a CStr> {
         let first = at(self.table(DT_STRTAB)? + usize::try_from(offset).ok()?);
         // SAFETY: the library's own offsets lead to strings that end with a zero.
         Some(unsafe { CStr::from_ptr(first) })
     }
 
-    /// The address of a table. glibc has relocated it in place, other loaders leave the offset.
+    /// Address of a table. glibc has relocated it in place, other loaders leave the offset.
     fn table(&self, tag: i64) -> Option<usize> {
         let value = usize::try_from(self.line(tag)?).ok()?;
         Some(if value < self.base { self.base + value } else { value })
@@ -169,7 +169,7 @@ impl<'a> Library<'a> {
     }
 }
 
-/// A pointer to what the loader has mapped.
+/// Pointer to memory that the loader has mapped.
 fn at<T>(address: usize) -> *const T {
     with_exposed_provenance(address)
 }

@@ -1,4 +1,4 @@
-//! libc's own functions: `dlsym` and `dlvsym`, past the ones that this library exports, and what only glibc has.
+//! Functions of libc: `dlsym` and `dlvsym`, past those that this library exports, and one that only glibc has.
 #![allow(unsafe_code, reason = "functions that are known by address")]
 
 use super::elf;
@@ -7,14 +7,14 @@ use std::mem::transmute;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// glibc's name.
+/// File name of glibc.
 const GLIBC: &CStr = c"libc.so.6";
-/// Where they are: libc since glibc 2.34, a library of its own before.
+/// Libraries that define them: libc since glibc 2.34, one of its own before.
 const HOMES: [&CStr; 2] = [GLIBC, c"libdl.so.2"];
-/// musl is its own loader, and has no other name everywhere.
+/// File name of musl, which is its own loader and has no other name everywhere.
 const MUSL: &str = "/ld-musl-x86_64.so.1";
 
-/// A function of libc's, found at its first use.
+/// Function of libc, looked up at its first use.
 pub(crate) struct Own {
     name: &'static CStr,
     address: AtomicPtr<c_void>,
@@ -25,10 +25,10 @@ pub(crate) static DLSYM: Own = Own::new(c"dlsym");
 /// `dlvsym`.
 pub(crate) static DLVSYM: Own = Own::new(c"dlvsym");
 
-/// What `pthread_atfork` of glibc's static part calls: linked to, it would be a symbol that no other libc has.
+/// Function that `pthread_atfork` of glibc's static part calls: linked to, it would be a symbol that no other libc has.
 static REGISTER_ATFORK: Own = Own::new(c"__register_atfork");
 
-/// Tells a process of glibc from one of another libc, such as musl.
+/// This process runs on glibc, and not on another libc such as musl.
 pub(crate) fn is_glibc() -> bool {
     elf::find(|library| (library.soname() == Some(GLIBC)).then_some(())).is_some()
 }
@@ -50,7 +50,7 @@ impl Own {
         Self { name, address: AtomicPtr::new(null_mut()) }
     }
 
-    /// Null when this is a libc that we do not know.
+    /// Address; null on an unknown libc.
     pub(crate) fn address(&self) -> *mut c_void {
         let known = self.address.load(Ordering::Relaxed);
         if known.is_null() { self.look_up() } else { known }
@@ -74,7 +74,7 @@ pub(crate) fn function(name: &CStr) -> Option<NonNull<c_void>> {
     NonNull::new([&DLSYM, &DLVSYM].into_iter().find(|own| own.name == name)?.address())
 }
 
-/// What libc's `dlsym` says when this library asks. Not for `RTLD_NEXT` and `RTLD_DEFAULT`, which depend on who asks.
+/// Calls libc's `dlsym` on behalf of this library. Not for `RTLD_NEXT` and `RTLD_DEFAULT`, which depend on the caller.
 ///
 /// # Safety
 /// `handle` is one of the loader's.

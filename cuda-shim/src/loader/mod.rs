@@ -1,4 +1,4 @@
-//! The dynamic loader's side of a process: symbol tables of loaded libraries, and libc's own functions.
+//! Dynamic loader of the process: symbol tables of loaded libraries, and libc's own functions.
 
 pub(crate) mod elf;
 pub(crate) mod libc_own;
@@ -6,7 +6,7 @@ pub(crate) mod libc_own;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-/// Whether an address is in this library.
+/// An address lies in this library.
 pub(crate) fn is_own(address: usize) -> bool {
     static OWN: OnceLock<Range<usize>> = OnceLock::new();
     let here = is_own as *const () as usize;

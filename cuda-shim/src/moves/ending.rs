@@ -1,6 +1,6 @@
-//! The end of the process: no move begins once it has begun, and one that runs is waited for.
+//! End of the process: no move begins once it has begun, and a running one is waited for.
 //!
-//! Handlers of `exit` run in the reverse order of their registration. Ours is registered after the driver has been
+//! Handlers of `exit` run in the reverse order of their registration. This one is registered after the driver has been
 //! initialised, so it runs before the driver takes itself apart.
 #![allow(unsafe_code, reason = "atexit is not in std")]
 
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A move that takes longer than this hangs in the driver; the process ends all the same.
+/// Longest wait for a move: a longer one hangs in the driver, and the process ends all the same.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 static ENDING: PerProcess<Ending> = PerProcess::new();
@@ -26,7 +26,7 @@ struct State {
     is_moving: bool,
 }
 
-/// A move may run while this lives.
+/// Permission to move; the end of the process waits until it is dropped.
 pub(super) struct Moving(());
 
 impl Moving {

@@ -1,15 +1,15 @@
-//! Moves managed memory between the device and the host, in bulk, when the control thread is told to.
+//! Moves of managed memory between the device and the host, in bulk, on the worker's orders.
 //!
-//! One thread calls this, so one move runs at a time. A move claims its ranges (nobody frees them meanwhile), enters
-//! each of their contexts, begins all prefetches on a stream of its own and waits once, at the end. An error of one
-//! range stops nothing: it is reported. What did not leave counts as on the device, and so does what did not come back:
-//! the model runs all the same, and what it touches comes by faults that nobody sees.
+//! Only the control thread moves, so one move runs at a time. A move claims its ranges (a free of one waits), enters
+//! each of their contexts, starts all prefetches on a stream of its own and waits once, at the end. An error of one
+//! range is reported and stops nothing. Memory that did not leave counts as on the device, and so does memory that did
+//! not come back: the model runs all the same, and its pages come by faults that are not observed.
 //!
-//! No advice is given or changed here. The hooks set the device as the preferred location of what they convert, and a
+//! No advice is given or changed here. The hooks set the device as the preferred location of converted memory, and a
 //! prefetch moves pages away from there all the same (documented at `cuMemPrefetchAsync`). With the host as preferred
-//! location of evicted memory a stray touch of the device would read over the bus instead of fetching the page back;
-//! but if the order to restore never comes (worker lost, or a move that failed) the model would go on like that for
-//! good, where now each page comes back at its first touch. See `docs/decisions/gpu-moves.md`.
+//! location of evicted memory a stray access of the device would read over the bus instead of fetching the page back;
+//! but if the order to restore never comes (worker lost, or a failed move) the model would go on like that for good,
+//! where now each page comes back at its first access. See `docs/decisions/gpu-moves.md`.
 
 mod ending;
 mod plan;
@@ -29,22 +29,22 @@ use std::time::Instant;
 /// `CUDA_ERROR_DEINITIALIZED`.
 const DEINITIALIZED: CUresult = 4;
 
-/// What came of a move.
+/// Result of a move.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Moved {
     pub bytes: u64,
-    /// From the first call to the last one's end.
+    /// Nanoseconds from the first call to the last one's end.
     pub nanos: u64,
-    /// The first one other than success, if there was one.
+    /// First `CUresult` other than success, if there was one.
     pub error: CUresult,
 }
 
-/// Moves memory to the host until at least `bytes` are moved, or all of it is: at most 2 MiB more than asked for.
+/// Moves memory to the host until at least `bytes` are moved, or all of it is: at most 2 MiB more than requested.
 pub(crate) fn evict(bytes: u64) -> Moved {
     carry_out(Way::Out, |range| range.resident > 0, |ranges| plan::evict(ranges, bytes))
 }
 
-/// Moves everything back.
+/// Moves everything back to the device.
 pub(crate) fn restore() -> Moved {
     carry_out(Way::In, |range| range.resident < range.bytes, plan::restore)
 }
@@ -57,7 +57,7 @@ enum Way {
 
 static MOVES: PerProcess<Mutex<()>> = PerProcess::new();
 
-/// No move runs while this lives: for who destroys a context, in which a move may be.
+/// Keeps moves from running while the guard lives: a context is about to be destroyed.
 pub(crate) fn none_runs() -> MutexGuard<'static, ()> {
     MOVES.get(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -67,7 +67,7 @@ fn carry_out(way: Way, wanted: impl Fn(&Range) -> bool, plan: impl FnOnce(&[Rang
     let _only_one = none_runs();
     let mut claims = ranges::claim(wanted);
     let mut pieces = plan(&claims.ranges);
-    // What outlived its pool has no context: any of the process will do.
+    // Ranges that outlived their pool have no context: any of the process will do.
     let any = claims.ranges.iter().map(|range| range.context).find(|context| *context != 0).unwrap_or(0);
     pieces.iter_mut().filter(|piece| piece.context == 0).for_each(|piece| piece.context = any);
     claims.keep(pieces.iter().map(|piece| piece.range));
@@ -96,7 +96,7 @@ fn carry_out(way: Way, wanted: impl Fn(&Range) -> bool, plan: impl FnOnce(&[Rang
         Way::In => account::came(came),
     }
     drop(claims);
-    // Its memory went with the context, by a way that no hook saw.
+    // Memory that went with its context, unseen by a hook.
     for range in gone.into_iter().flat_map(ranges::remove_context) {
         account::forget(&range);
     }
@@ -104,7 +104,7 @@ fn carry_out(way: Way, wanted: impl Fn(&Range) -> bool, plan: impl FnOnce(&[Rang
 }
 
 impl Moved {
-    /// The first error is the one that is told.
+    /// Keeps the first error.
     fn note(&mut self, error: CUresult) {
         if self.error == SUCCESS {
             self.error = error;
@@ -112,7 +112,7 @@ impl Moved {
     }
 }
 
-/// In the order in which the pieces need them; nearly always there is one.
+/// Contexts in the order in which the pieces need them; nearly always there is one.
 fn contexts(pieces: &[Piece]) -> Vec<u64> {
     let mut contexts = Vec::new();
     for piece in pieces {
@@ -123,7 +123,7 @@ fn contexts(pieces: &[Piece]) -> Vec<u64> {
     contexts
 }
 
-/// Moves pieces of one context. Which of them were moved, and the first error among the others.
+/// Moves pieces of one context. Returns those that were moved, and the first error among the others.
 fn in_context(context: u64, way: Way, pieces: &[Piece]) -> Result<(Vec<Piece>, CUresult), CUresult> {
     let current = Current::new(context)?;
     let to = match way {
@@ -136,8 +136,8 @@ fn in_context(context: u64, way: Way, pieces: &[Piece]) -> Result<(Vec<Piece>, C
     Ok(begun)
 }
 
-/// Everything with one call where the driver has it, else one call for each stretch; what a stretch is refused for may
-/// be the matter of one piece, so its pieces are tried one by one.
+/// Starts all prefetches, with one call where the driver has it, else with one call per stretch; a stretch may be
+/// refused because of one piece, so its pieces are then tried one by one.
 fn begin(stream: &Stream<'_>, to: Place, pieces: &[Piece]) -> (Vec<Piece>, CUresult) {
     let stretches = plan::stretches(pieces);
     let mut addresses: Vec<u64> = stretches.iter().map(|stretch| stretch.address).collect();

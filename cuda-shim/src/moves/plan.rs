@@ -1,40 +1,41 @@
-//! Which bytes a move takes, in which order. Pure.
+//! Plan of a move: bytes to move, in which order. Pure.
 //!
-//! Eviction takes the youngest allocation first and a range from its end, restoring goes by age from the front: so what
-//! a partial eviction leaves is the oldest memory, in a model its weights, which its next request reads first and which
-//! no step grows or frees; and a restore brings first what a request waits for first. (The order is the model's own;
-//! which model is evicted, the scheduler decides by use.) Neighbours go with one call, where their order is lost: the call
+//! Eviction takes the youngest allocation first and a range from its end, restoring goes by age from the front. So a
+//! partial eviction leaves the oldest memory, in a model its weights, which its next request reads first and which no
+//! step grows or frees; and a restore begins with what a request needs first. (This order is within a model; the
+//! scheduler decides by use which model is evicted.) Neighbours go with one call, which loses their order: the call
 //! counts more.
 
 use crate::ranges::Range;
 
-/// Where the driver keeps managed memory together: a range is cut at multiples of this only.
+/// Unit in which the driver keeps managed memory together: a range is cut at multiples of this only.
 const BLOCK: u64 = 2 * 1024 * 1024;
 
-/// A part of a range that is to be moved.
+/// Part of a range that is to be moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
-    /// The beginning of its range.
+    /// Address of its range.
     pub range: u64,
-    /// The context of its range.
+    /// Context of its range.
     pub context: u64,
-    /// Where it begins itself.
+    /// Address of its first byte.
     pub address: u64,
     pub bytes: u64,
-    /// What of the range is resident once the piece is moved.
+    /// Resident bytes of the range once the piece is moved.
     pub resident: u64,
 }
 
-/// Pieces that lie side by side: one call moves them.
+/// Adjacent pieces that one call moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stretch {
     pub address: u64,
     pub bytes: u64,
-    /// How many of the pieces it is made of.
+    /// Number of its pieces.
     pub pieces: usize,
 }
 
-/// At least `bytes` of what is resident, or all of it; at most one block more. `ranges` are in the order of allocation.
+/// Plans to evict at least `bytes` of resident memory, or all of it; at most one block more. `ranges` are in order of
+/// allocation.
 pub(super) fn evict(ranges: &[Range], bytes: u64) -> Vec<Piece> {
     let mut left = bytes;
     let mut pieces = Vec::new();
@@ -57,7 +58,7 @@ pub(super) fn evict(ranges: &[Range], bytes: u64) -> Vec<Piece> {
     pieces
 }
 
-/// All that is not resident. `ranges` are in the order of allocation.
+/// Plans to restore everything that is not resident. `ranges` are in order of allocation.
 pub(super) fn restore(ranges: &[Range]) -> Vec<Piece> {
     let away = ranges.iter().filter(|range| range.resident < range.bytes);
     away.map(|range| Piece {
@@ -70,7 +71,7 @@ pub(super) fn restore(ranges: &[Range]) -> Vec<Piece> {
     .collect()
 }
 
-/// Joins neighbours in the order they come in, upwards or downwards.
+/// Joins adjacent pieces that follow one another, upwards or downwards.
 pub(super) fn stretches(pieces: &[Piece]) -> Vec<Stretch> {
     let mut stretches: Vec<Stretch> = Vec::new();
     for piece in pieces {

@@ -1,7 +1,7 @@
-//! The driver's calls of a move, on the calling thread: a context, a stream of our own in it, prefetches.
+//! The driver's calls of a move, on the calling thread: context, stream, prefetches.
 //!
-//! Every error is a `CUresult`, and none stops anything here. Which form of a prefetch is called goes by the driver's
-//! version: with an ordinal since CUDA 8, with a location since 12.2, in batches since 13.0.
+//! Errors are `CUresult`s, and none stops anything here. The driver's version selects the form of the prefetch: with an
+//! ordinal since CUDA 8, with a location since 12.2, in batches since 13.0.
 
 use crate::abi::{CUresult, Handle, Location, NOT_SUPPORTED, Out, SUCCESS};
 use crate::driver::{self, ask, driver};
@@ -26,19 +26,19 @@ driver! {
     );
 }
 
-/// Versions of the driver, as `cuDriverGetVersion` counts, that brought a form of the prefetch.
+/// Versions of the driver, as `cuDriverGetVersion` counts, that introduced a form of the prefetch.
 const WITH_LOCATIONS: i32 = 12_020;
 const IN_BATCHES: i32 = 13_000;
-/// `CU_STREAM_NON_BLOCKING`: does not wait for the legacy stream, nor that for ours.
+/// `CU_STREAM_NON_BLOCKING`: neither this stream nor the legacy stream waits for the other.
 const NON_BLOCKING: u32 = 1;
-/// `CU_DEVICE_CPU`, where a device is meant.
+/// `CU_DEVICE_CPU`, in place of a device.
 const DEVICE_CPU: i32 = -1;
 
-/// Where memory goes.
+/// Destination of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Host,
-    /// With its ordinal.
+    /// Device with this ordinal.
     Device(i32),
 }
 
@@ -51,7 +51,7 @@ impl From<Place> for Location {
     }
 }
 
-/// A context that is current on this thread until this is dropped.
+/// Context that is current on this thread until this is dropped.
 pub(super) struct Current(());
 
 impl Current {
@@ -76,16 +76,16 @@ impl Drop for Current {
     }
 }
 
-/// A stream of our own in a context that is current.
+/// Stream of a move's own, in a current context.
 pub(super) struct Stream<'a> {
     stream: Handle,
-    /// Of the driver.
+    /// Version of the driver.
     version: i32,
     _context: &'a Current,
 }
 
 impl Stream<'_> {
-    /// Begins to move one range.
+    /// Starts a prefetch of one range.
     pub(super) fn prefetch(&self, address: u64, bytes: u64, to: Place) -> Result<(), CUresult> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         if self.version >= WITH_LOCATIONS {
@@ -98,7 +98,7 @@ impl Stream<'_> {
         check(cuMemPrefetchAsync(address, bytes, device, self.stream))
     }
 
-    /// Begins to move many ranges with one call; an error where the driver has no such call.
+    /// Starts prefetches of many ranges with one call; an error where the driver has no such call.
     pub(super) fn prefetch_all(&self, addresses: &mut [u64], sizes: &mut [usize], to: Place) -> Result<(), CUresult> {
         if self.version < IN_BATCHES {
             return Err(NOT_SUPPORTED);
@@ -111,7 +111,7 @@ impl Stream<'_> {
         check(cuMemPrefetchBatchAsync(addresses, sizes, count, location, first, 1, 0, self.stream))
     }
 
-    /// Waits until everything that was begun has ended.
+    /// Waits until all prefetches have ended.
     pub(super) fn synchronize(&self) -> Result<(), CUresult> {
         check(cuStreamSynchronize(self.stream))
     }

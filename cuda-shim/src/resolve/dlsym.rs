@@ -1,8 +1,9 @@
-//! `dlsym` and `dlvsym`: for every name but ours they are not there.
+//! `dlsym` and `dlvsym`, transparent for every name that is not hooked.
 //!
-//! glibc finds out who asks by the return address, which decides what `RTLD_NEXT` and `RTLD_DEFAULT` mean. So nothing
-//! may stand between the caller and libc's own function: it is entered by a jump, with all arguments where they were. Of
-//! a name that is ours the address comes from us, after the loader was asked whether there is one.
+//! glibc identifies the caller by the return address, which decides what `RTLD_NEXT` and `RTLD_DEFAULT` mean. So
+//! nothing may stand between the caller and libc's own function: it is entered by a jump, with all arguments where they
+//! were. A hooked name is answered with the hook's address, after the loader was asked whether there is such a
+//! function.
 #![allow(unsafe_code, reason = "functions without a frame, and the loader's arguments")]
 
 use super::{Library, Ours, ours};
@@ -14,18 +15,18 @@ use std::ptr::{NonNull, null_mut};
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("the jumps into libc's dlsym and dlvsym are written for x86-64");
 
-/// In `rax` and `rdx`, as the C ABI has it for two words.
+/// Answer in `rax` and `rdx`, where the C ABI has two words.
 #[repr(C)]
 struct Decision {
-    /// The function to go on to; null when there is an answer.
+    /// Function to jump to; null when there is an answer.
     go_on: *mut c_void,
     answer: *mut c_void,
 }
 
-/// As libc's.
+/// libc's function of the same name.
 ///
 /// # Safety
-/// As libc's.
+/// Those of libc's function.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
@@ -47,10 +48,10 @@ unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_v
     )
 }
 
-/// As libc's.
+/// libc's function of the same name.
 ///
 /// # Safety
-/// As libc's.
+/// Those of libc's function.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 unsafe extern "C" fn dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void {
@@ -73,8 +74,8 @@ unsafe extern "C" fn dlvsym(handle: *mut c_void, name: *const c_char, version: *
     )
 }
 
-/// What stands for the two. Somebody else's `dlsym`, preloaded before us, asks for the next one, often in a version that
-/// only libc's has: it has to come by here all the same.
+/// Hook for the two. Another interposer's `dlsym`, preloaded before this library, looks up the next one, often in a
+/// version that only libc's has: it has to come by here all the same.
 pub(super) fn hook(name: &str) -> Option<NonNull<c_void>> {
     type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
     type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
@@ -98,7 +99,7 @@ extern "C" fn decide(handle: *mut c_void, name: *const c_char) -> Decision {
 extern "C" fn decide_version(handle: *mut c_void, name: *const c_char, version: *const c_char) -> Decision {
     // SAFETY: null, or what the caller of `dlvsym` answers for.
     let named = unsafe { named(name) }.filter(|(_, ours)| ours.library != Library::Runtime && !version.is_null());
-    // The version of a runtime's function says which runtime is meant: ours could not tell any more.
+    // The version of a runtime's function tells which runtime is meant, which the hook could not tell any more.
     let Some((name, ours)) = named else {
         return Decision { go_on: DLVSYM.address(), answer: null_mut() };
     };
@@ -108,7 +109,7 @@ extern "C" fn decide_version(handle: *mut c_void, name: *const c_char, version: 
     answered(handle, name, ours, |handle| unsafe { libc_own::dlvsym(handle, name, version) })
 }
 
-/// A name that is ours, with what stands for it.
+/// Name that is hooked, with its hook.
 ///
 /// # Safety
 /// `name` is null or a string that ends with a zero.
@@ -131,9 +132,9 @@ fn answered(
     Decision { go_on: null_mut(), answer: answer.map_or(null_mut(), NonNull::as_ptr) }
 }
 
-/// Ours stands for the real one, and only for that: a handle that leads to somebody else's function of that name (a
-/// second driver in a namespace of its own, say) keeps its meaning. The last call of the loader is the one whose error
-/// `dlerror` tells, so that has to be the one that decides.
+/// Answers with the hook in place of the real function, and only of that: a handle that leads to another function of
+/// that name (a second driver in a namespace of its own, say) keeps its meaning. `dlerror` reports the last call of the
+/// loader, so that has to be the one that decides.
 fn answer(
     handle: *mut c_void,
     name: &CStr,
@@ -148,14 +149,14 @@ fn answer(
     }
     match own {
         None => lacking(name),
-        // Of two runtimes the handle says which one is meant: ours could not tell any more.
+        // The handle tells which of two runtimes is meant, which the hook could not tell any more.
         Some(_) if ours.library == Library::Runtime && found != ours.address && !asked_for_any => Some(found),
         Some(_) if crate::active() => Some(ours.address),
         Some(own) => Some(own),
     }
 }
 
-/// Nothing, and the loader's error about it for `dlerror`: of a library that surely lacks the name.
+/// Null, with the loader's error for `dlerror`: a look-up in a library that surely lacks the name.
 fn lacking(name: &CStr) -> Option<NonNull<c_void>> {
     // SAFETY: a string that ends with a zero, of a library that is there.
     let handle = unsafe { libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };

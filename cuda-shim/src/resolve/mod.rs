@@ -1,7 +1,7 @@
-//! Finding functions: ours in place of the driver's, by whichever way a caller looks for them; libc's own for us.
+//! Look-up of functions: hooks in place of the driver's functions, in whichever way a caller looks for them.
 //!
-//! A caller gets one of ours only where it would have got the driver's: what a driver lacks stays lacking, with the
-//! error that the driver or the loader has for it.
+//! A caller gets a hook only where it would have got the driver's function: an entry that a driver lacks stays absent,
+//! with the error that the driver or the loader has for it.
 
 mod dlsym;
 mod proc_address;
@@ -12,14 +12,14 @@ use omni_cuda_entries::{Role, find};
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 
-/// A function of ours, and whose it stands for.
+/// Hook, with the library whose function it replaces.
 #[derive(Clone, Copy)]
 struct Ours {
     address: NonNull<c_void>,
     library: Library,
 }
 
-/// The libraries whose functions we stand for.
+/// Libraries whose functions are hooked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Library {
     Driver,
@@ -28,7 +28,7 @@ enum Library {
     Libc,
 }
 
-/// What stands for the function of this name. Programs look up many names, so what is nobody's is found out first.
+/// Hook for the function of this name. Programs look up many names, so others are ruled out first.
 fn ours(name: &CStr) -> Option<Ours> {
     let (library, hook): (_, fn(&str) -> _) = match name.to_bytes() {
         [b'c', b'u', b'd', b'a', ..] => (Library::Runtime, runtime::hook),
@@ -40,7 +40,7 @@ fn ours(name: &CStr) -> Option<Ours> {
     hook(name.to_str().ok()?).map(|address| Ours { address, library })
 }
 
-/// What stands for an entry of the driver.
+/// Hook for an entry of the driver.
 fn driver_hook(symbol: &str) -> Option<NonNull<c_void>> {
     match find(symbol)?.role {
         Role::Resolves => proc_address::hook(symbol),
@@ -52,7 +52,7 @@ fn driver_hook(symbol: &str) -> Option<NonNull<c_void>> {
 }
 
 impl Library {
-    /// The function behind ours, if somebody has loaded the library already, and `look_up` finds it there.
+    /// Function behind the hook, if the process has loaded the library already, and `look_up` finds it there.
     fn own(self, name: &CStr, look_up: impl Fn(NonNull<c_void>) -> Option<NonNull<c_void>>) -> Option<NonNull<c_void>> {
         match self {
             Self::Driver => look_up(real::DRIVER.loaded()?),

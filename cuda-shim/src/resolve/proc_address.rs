@@ -1,9 +1,9 @@
-//! `cuGetProcAddress` and `cuGetProcAddress_v2`: the driver answers, and where its answer is an entry that we stand for,
-//! the pointer becomes ours. Status and error are the driver's own.
+//! `cuGetProcAddress` and `cuGetProcAddress_v2`: the driver answers, and the address of a hooked entry is replaced with
+//! the hook. Status and error are the driver's own.
 //!
-//! Which entry an answer is cannot be read off the name: a name means another function for another version of CUDA and
-//! for another flavour of stream. The table says what the request means; the driver's exported addresses say whether it
-//! has meant something else.
+//! The name alone does not identify an entry: it means another function for another version of CUDA and for another
+//! flavour of stream. The table tells what the request means; the driver's exported addresses tell whether the driver's
+//! answer is another form.
 #![allow(unsafe_code, reason = "exported functions with the driver's signatures")]
 
 use super::driver_hook;
@@ -22,7 +22,7 @@ const PER_THREAD: u64 = 2;
 type GetProcAddress = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64) -> c_int;
 type GetProcAddressV2 = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> c_int;
 
-/// What stands for the two, by exported symbol.
+/// Hook for the two, by exported symbol.
 pub(super) fn hook(symbol: &str) -> Option<NonNull<c_void>> {
     let address = match symbol {
         "cuGetProcAddress" => cuGetProcAddress as GetProcAddress as *mut c_void,
@@ -32,10 +32,10 @@ pub(super) fn hook(symbol: &str) -> Option<NonNull<c_void>> {
     NonNull::new(address)
 }
 
-/// As the driver's of CUDA 11.3.
+/// The driver's function of CUDA 11.3.
 ///
 /// # Safety
-/// As the driver's.
+/// Those of the driver's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuGetProcAddress(
     symbol: *const c_char,
@@ -51,10 +51,10 @@ unsafe extern "C" fn cuGetProcAddress(
     result
 }
 
-/// As the driver's of CUDA 12.0.
+/// The driver's function of CUDA 12.0.
 ///
 /// # Safety
-/// As the driver's.
+/// Those of the driver's function.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuGetProcAddress_v2(
     symbol: *const c_char,
@@ -71,7 +71,7 @@ unsafe extern "C" fn cuGetProcAddress_v2(
     result
 }
 
-/// Puts our function where the driver has put its own.
+/// Replaces the driver's answer with the hook.
 ///
 /// # Safety
 /// `symbol` is null or a string, `function` null or writable.
@@ -91,10 +91,10 @@ unsafe fn stand_in(result: c_int, symbol: *const c_char, function: *mut *mut c_v
     }
 }
 
-/// The entry that the driver has answered with, if it is one that we stand for.
+/// Hooked entry that the driver has answered with, if it is one.
 ///
-/// What the request means comes first: a driver may export one address under several names. A driver that answers with
-/// an address that it exports nowhere has answered what was meant.
+/// The meaning of the request comes first: a driver may export one address under several names. A driver that answers
+/// with an address that it exports nowhere has answered the request as it was meant.
 fn meant(name: &str, version: c_int, flags: u64, answer: NonNull<c_void>) -> Option<&'static Entry> {
     let version = u32::try_from(version).unwrap_or(0);
     let request =

@@ -1,7 +1,8 @@
-//! What our functions of the runtime do: the runtime's own, and the count for what it did past us.
+//! Bodies of the hooks of the runtime: they call the runtime's own function, and count for a runtime that bypasses the
+//! driver's hooks.
 //!
-//! Each is entered from the exported function of its name by a jump, with the address that it returns to as its last
-//! argument in a register.
+//! Each is entered from the exported function of its name by a jump, with that function's return address as its last
+//! argument, in a register.
 #![allow(unsafe_code, reason = "the runtime's functions and what their callers point to")]
 
 use super::escaped;
@@ -15,10 +16,10 @@ use std::ptr::{NonNull, null_mut};
 const SUCCESS: c_int = 0;
 /// `cudaErrorMemoryAllocation`.
 const OUT_OF_MEMORY: c_int = 2;
-/// `cudaErrorInitializationError`: there is no runtime behind us.
+/// `cudaErrorInitializationError`: no runtime is loaded.
 const NO_RUNTIME: c_int = 3;
-/// Where `cudaDeviceProp` has `totalGlobalMem`, in all its layouts: after the name (256 bytes), the UUID (16), the LUID
-/// (8) and its mask (4, and 4 of padding).
+/// Offset of `totalGlobalMem` in `cudaDeviceProp`, in all its layouts: after the name (256 bytes), the UUID (16), the
+/// LUID (8) and its mask (4, and 4 of padding).
 const TOTAL_GLOBAL_MEM: usize = 288;
 
 type Address = *mut c_void;
@@ -43,7 +44,7 @@ pub(super) struct Extent {
     depth: usize,
 }
 
-/// The result of the runtime's own function.
+/// Calls the runtime's own function.
 macro_rules! real {
     ($caller:ident, $name:ident($($argument:expr => $type:ty),*)) => {{
         static FUNCTION: Function = Function::new(concat!(stringify!($name), "\0"));
@@ -203,7 +204,7 @@ pub(super) unsafe extern "C" fn device_properties_v2(properties: *mut u8, device
     unsafe { show_share(result, properties) }
 }
 
-/// Puts the instance's share where the properties have the size of the card.
+/// Replaces the size of the card in the properties with the instance's share.
 ///
 /// # Safety
 /// After success, `properties` is null or a `cudaDeviceProp` of some layout.
@@ -218,7 +219,8 @@ unsafe fn show_share(result: c_int, properties: *mut u8) -> c_int {
     result
 }
 
-/// As [`account::share`]: answers that our functions of the driver gave are the share already, and stay as they are.
+/// [`account::share`], in `usize`. Idempotent: answers of the driver's hooks are the share already, and stay as they
+/// are.
 fn share(free: usize, total: usize) -> (usize, usize) {
     let wide = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
     let (free, total) = account::share(wide(free), wide(total));

@@ -1,8 +1,8 @@
-//! Memory of a runtime that has found the driver past us: counted when its call is over.
+//! Memory of a runtime that bypasses the driver's hooks: counted after its call.
 //!
-//! A runtime that is linked or opened as usual calls our functions of the driver, and they count. One that was opened in
-//! some way that leads past a preload (and no proxy stood in its way) does not; what its callers allocate still passes
-//! through our functions of the runtime.
+//! A runtime that is linked or opened as usual calls the driver's hooks, which count. A runtime that was opened in some
+//! way that leads past a preload (and past the proxy) does not; allocations of its callers still pass through the hooks
+//! of the runtime.
 
 use crate::account;
 use crate::process::PerProcess;
@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The allocations that were counted here: address and bytes.
+/// Allocations that were counted here: address and bytes.
 static ESCAPED: PerProcess<Mutex<BTreeMap<usize, u64>>> = PerProcess::new();
-/// Whether there ever was one, in this process or in one that it was forked from.
+/// Set by the first such allocation, in this process or in one that it was forked from.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// Calls a runtime, and says whether the driver was reached past us.
+/// Calls a runtime; `true` when it reached the driver without a hook.
 pub(super) fn call<T>(runtime: impl FnOnce() -> T) -> (T, bool) {
     let before = passed();
     let result = runtime();
@@ -35,8 +35,8 @@ pub(super) fn count(address: usize, bytes: u64) -> bool {
     fits
 }
 
-/// Frees what may have been counted here. It is forgotten first: once the runtime has freed it, the address may come
-/// back to another thread.
+/// Frees an allocation that may have been counted here. It is uncounted first: once the runtime has freed it, the
+/// address may come back to another thread.
 pub(super) fn free<T: PartialEq>(address: usize, success: &T, runtime: impl FnOnce() -> T) -> T {
     let counted = if ANY.load(Ordering::Relaxed) { table().remove(&address) } else { None };
     let result = runtime();

@@ -1,9 +1,10 @@
-//! Which of the loaded CUDA runtimes a call is meant for.
+//! Choice of the CUDA runtime that a call is meant for.
 //!
-//! Two of them can be in one process, and their functions have the same names: they differ in the version of the symbol,
-//! by which the loader has bound the caller, and which ours does not see. So the caller's own library is asked which
-//! runtime it needs; a caller that needs none that is there (a program that looked it up) gets the first. Another
-//! interposer of these functions is no runtime: it may be the caller itself, and call the next one, which is ours.
+//! Two of them can be in one process, and their functions have the same names: they differ in the version of the
+//! symbol, by which the loader has bound the caller, and which a hook does not see. So the caller's own library is
+//! asked which runtime it needs; a caller that needs none of those loaded (a program that looked the function up) gets
+//! the first. Another interposer of these functions is no runtime: it may be the caller itself, and call the next one,
+//! which is the hook.
 #![allow(unsafe_code, reason = "a runtime that is in use is kept loaded")]
 
 use crate::loader::elf::{self, Library};
@@ -11,14 +12,14 @@ use std::ffi::{CStr, CString, c_void};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// A function of the runtimes, with what was found for its callers. A caller beyond the first few is looked up at each
-/// call, which costs a walk over what is loaded.
+/// Function of the runtimes, with those found for its callers. Callers beyond the first few are looked up at each call,
+/// which costs a walk over everything that is loaded.
 pub(super) struct Function {
     name: &'static CStr,
     known: [Known; 8],
 }
 
-/// What was found for a caller: written once. A caller 0 is none yet, 1 one that is just being written.
+/// Function found for a caller: written once. Caller 0 is a free entry, 1 an entry that is being written.
 struct Known {
     caller: AtomicUsize,
     function: AtomicPtr<c_void>,
@@ -32,7 +33,7 @@ impl Function {
         Self { name, known: [const { Known { caller: AtomicUsize::new(0), function: AtomicPtr::new(null_mut()) } }; 8] }
     }
 
-    /// The runtime's own, for a call that returns to the address `caller`; `None` without a runtime.
+    /// The runtime's own function, for a call that returns to the address `caller`; `None` without a runtime.
     pub(super) fn of(&self, caller: usize) -> Option<NonNull<c_void>> {
         let known = self.known.iter().find(|known| known.caller.load(Ordering::Acquire) == caller);
         known.and_then(|known| NonNull::new(known.function.load(Ordering::Relaxed))).or_else(|| self.look_up(caller))
@@ -50,7 +51,7 @@ impl Function {
     }
 }
 
-/// The function in the runtime that the caller's library needs, else in the first one.
+/// Function in the runtime that the caller's library needs, else in the first one.
 pub(super) fn find(name: &CStr, caller: usize) -> Option<NonNull<c_void>> {
     let needed = elf::find(|library| {
         library.holds(caller).then(|| library.needed().map(CStr::to_owned).collect::<Vec<CString>>())
@@ -65,14 +66,14 @@ pub(super) fn find(name: &CStr, caller: usize) -> Option<NonNull<c_void>> {
     Some(function)
 }
 
-/// Whether a library is a runtime: by its name, which wheels make longer (`libcudart-d0da41ae.so.11.0`), or by a function
-/// that only a runtime has.
+/// A library is a runtime: by its name, which wheels make longer (`libcudart-d0da41ae.so.11.0`), or by a function that
+/// only a runtime has.
 fn is_runtime(library: &Library<'_>) -> bool {
     library.soname().is_some_and(|name| name.to_bytes().starts_with(b"libcudart"))
         || library.function(c"cudaGetErrorString").is_some()
 }
 
-/// The function in the first library but ours that has it, and that library's path.
+/// Function in the first library but this one that has it, and that library's path.
 fn first(name: &CStr, fits: impl Fn(&Library<'_>) -> bool) -> Option<(NonNull<c_void>, CString)> {
     let here = find as *const () as usize;
     elf::find(|library| {

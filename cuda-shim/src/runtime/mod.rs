@@ -1,9 +1,9 @@
-//! The functions of a CUDA runtime that bring memory with an address, free it, or say how much there is, for programs
-//! that are linked to it dynamically.
+//! Hooks of the CUDA runtime: allocations with an address, frees, and reports of memory, for programs that are linked
+//! to it dynamically.
 //!
-//! They go on to the runtime, whose calls of the driver meet our functions there: that is where memory is counted and
-//! limited. Here only two things are left to do: to count for a runtime that has passed those by, and to see to it that
-//! its answers about the card are the instance's share. (Arrays and pinned memory of such a runtime are not counted.)
+//! They call the runtime, whose calls of the driver reach the driver's hooks: there memory is counted and limited. Left
+//! to do here: counting for a runtime that bypasses those, and reporting the instance's share of the card. (Arrays and
+//! pinned memory of such a runtime are not counted.)
 #![allow(unsafe_code, reason = "functions without a frame")]
 
 mod bodies;
@@ -14,15 +14,15 @@ use std::arch::naked_asm;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;
 
-/// Exports a function of the runtime: what it does is in `body`, which gets the address that it returns to as one
-/// argument more, in the register that comes after its own (the C ABI's order: rdi, rsi, rdx, rcx, r8).
+/// Exports a function of the runtime that jumps to `body`, which gets the return address as one more argument, in the
+/// register after its own (the C ABI's order: rdi, rsi, rdx, rcx, r8).
 macro_rules! runtime {
     ($( $name:ident, $register:literal, $body:ident; )*) => {
         $(
-            /// As the runtime's.
+            /// The runtime's function of the same name.
             ///
             /// # Safety
-            /// As the runtime's.
+            /// Those of the runtime's function.
             #[unsafe(no_mangle)]
             #[unsafe(naked)]
             unsafe extern "C" fn $name() -> c_int {
@@ -30,7 +30,7 @@ macro_rules! runtime {
             }
         )*
 
-        /// What stands for a function of the runtime.
+        /// Hook for a function of the runtime.
         pub(crate) fn hook(name: &str) -> Option<NonNull<c_void>> {
             let address = match name {
                 $( stringify!($name) => $name as unsafe extern "C" fn() -> c_int as *mut c_void, )*
@@ -58,7 +58,7 @@ runtime! {
     cudaGetDeviceProperties_v2, "rdx", device_properties_v2;
 }
 
-/// The function of whichever runtime is loaded.
+/// Function of whichever runtime is loaded.
 pub(crate) fn any(name: &CStr) -> Option<NonNull<c_void>> {
     loaded::find(name, 0)
 }

@@ -1,4 +1,4 @@
-//! What a client calls of the driver and of libc, by name, so through the shim that is preloaded.
+//! Calls of the driver and of libc by name, in a client: through the shim that is preloaded.
 #![allow(unsafe_code, reason = "functions of the driver, found by name; fork; descriptors of others")]
 #![allow(non_snake_case, reason = "the driver's names")]
 
@@ -48,7 +48,7 @@ fn symbol(name: &str) -> *mut c_void {
     address
 }
 
-/// The child's number, or 0 in the child.
+/// Forks; returns the child's number, or 0 in the child.
 pub(crate) fn fork() -> i32 {
     // SAFETY: the child goes on as a client of one thread.
     let child = unsafe { libc::fork() };
@@ -56,7 +56,7 @@ pub(crate) fn fork() -> i32 {
     child
 }
 
-/// Puts a copy of one descriptor in the place of another, whosever it is.
+/// Puts a copy of one descriptor in the place of another, of whichever owner.
 pub(crate) fn replace(descriptor: i32, by: i32) {
     // SAFETY: what a careless program does: nothing here relies on that descriptor.
     assert_eq!(unsafe { libc::dup2(by, descriptor) }, descriptor);

@@ -1,4 +1,4 @@
-//! A client: a program that uses the driver as the test tells it, a command a line, an answer a line.
+//! Client: a program that uses the driver on the test's commands, a command a line, an answer a line.
 //!
 //! | command | what it does | its answer |
 //! | --- | --- | --- |
@@ -25,16 +25,16 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::thread;
 
-/// `CU_STREAM_CAPTURE_MODE_GLOBAL`: what other threads do unsafely spoils the capture.
+/// `CU_STREAM_CAPTURE_MODE_GLOBAL`: an unsafe call of any thread spoils the capture.
 const GLOBAL: i32 = 0;
 
 #[derive(Default)]
 struct Client {
     context: u64,
     stream: u64,
-    /// The descriptors it was started with.
+    /// Descriptors it was started with.
     inherited: Vec<PathBuf>,
-    /// The other ends of what was put in the places of sockets.
+    /// Other ends of the sockets that replaced descriptors.
     replaced: Vec<UnixStream>,
 }
 
@@ -47,7 +47,8 @@ pub(crate) fn run() {
     calls::end_now();
 }
 
-/// The next line. What the parent has read ahead, a forked child would read again: the test waits for every answer.
+/// Next command. A forked child would read again any line that the parent has read ahead: the test waits for every
+/// answer.
 fn command() -> Option<String> {
     let mut line = String::new();
     let length = std::io::stdin().lock().read_line(&mut line).unwrap();
@@ -96,7 +97,7 @@ impl Client {
         }
     }
 
-    /// Every thread has a few ranges at a time and frees them in another order.
+    /// Allocates and frees in several threads, each with a few ranges at a time, freed in another order.
     fn churn(&self, rounds: u64) -> u64 {
         let threads: Vec<_> = (1..9)
             .map(|thread| {

@@ -1,4 +1,4 @@
-//! The connection to the worker: who has one, what ends it, and that its end ends nothing else.
+//! Connection to the worker: which process has one, what ends it, and that its end ends nothing else.
 
 use crate::instance::MIB;
 use crate::node::{Client, DRIVERS, Node, Shim, until};
@@ -96,7 +96,7 @@ fn a_program_that_puts_others_in_the_place_of_our_socket_is_not_written_to() {
     let node = Node::new(DRIVERS[1]);
     let (mut client, _) = Client::holding(&node, &[2 * MIB]);
     let (mut shim, _) = node.accept();
-    // Its thread is back at its socket, or about to be: which of the two decides whether that socket is closed at once.
+    // The thread is back at its socket, or about to be, which decides whether that socket is closed at once.
     shim.send(Verb::Report);
     assert!(shim.hear().is_some());
     assert_eq!(client.ask("replace"), 1);

@@ -1,7 +1,7 @@
-//! The control thread and its moves: the shim in front of the simulated driver, with this test as the worker.
+//! Control thread and moves: the shim in front of the simulated driver, with this test as the worker.
 //!
-//! Each test starts clients: this same program under `LD_PRELOAD`, which does what it is told line by line ([`client`]).
-//! What was moved is read from the simulated card. Needs `cargo build -p omni-cuda -p omni-cuda-sim` to have been run:
+//! Each test starts clients: this same program under `LD_PRELOAD`, which takes commands line by line ([`client`]).
+//! Moved memory is read from the simulated card. Needs `cargo build -p omni-cuda -p omni-cuda-sim` to have been run:
 //! both are loaded, not linked.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
@@ -15,7 +15,7 @@ mod moves;
 mod node;
 mod races;
 
-/// The other side: see [`client`].
+/// Entry point of a client: see [`client`].
 #[test]
 #[ignore = "started by the other tests"]
 fn client() {

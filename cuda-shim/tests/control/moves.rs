@@ -1,4 +1,4 @@
-//! What is moved: exactly what was asked for, by the card's own counters, with every form of the driver's prefetch.
+//! Moved memory: exactly as much as commanded, by the card's own counters, with every form of the driver's prefetch.
 
 use crate::instance::MIB;
 use crate::node::{Client, DRIVERS, Node};
@@ -96,7 +96,7 @@ fn errors_are_told_and_nothing_counts_as_moved() {
         assert_eq!((report.error, report.moved, report.resident), (700, 0, 4 * MIB), "{driver}");
         node.instance.card.set_faults(&Faults::default()).unwrap();
         assert_eq!((shim.evict(ALL).moved, client.ask("take 1") > 0), (4 * MIB, true), "{driver}: it lives");
-        // It runs on without a restore that failed: from then on it may have everything there.
+        // After a failed restore the model runs on, and may have everything on the device.
         node.instance.card.set_faults(&Faults { prefetch: Prefetch::Fails(304), ..Faults::default() }).unwrap();
         let report = shim.order(Verb::Restore);
         assert_eq!((report.error, report.moved, report.resident), (304, 0, report.managed), "{driver}");

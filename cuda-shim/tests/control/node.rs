@@ -1,4 +1,4 @@
-//! What a test stands on: a simulated card, an account, the worker's socket, clients, and shims that have connected.
+//! Fixture: a simulated card, an account, the worker's socket, clients, and connected shims.
 
 use crate::instance::{self, Instance, PATIENCE};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
@@ -35,7 +35,7 @@ impl Node {
         self.instance.dir.path().join("control")
     }
 
-    /// Listens, in place of the worker that was.
+    /// Listens again, in place of the previous worker.
     pub(crate) fn begin_worker(&mut self) {
         self.end_worker();
         let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_NONBLOCK, None).unwrap();
@@ -53,7 +53,7 @@ impl Node {
         Client(self.instance.start_with("", &[("OMNI_GPU_CONTROL", self.control().to_str().unwrap())]))
     }
 
-    /// The next shim that has said hello, if one does so at once.
+    /// Next shim that has said hello, if one does so at once.
     pub(crate) fn try_accept(&self) -> Option<(Shim, Report)> {
         let socket = match self.worker.as_ref().unwrap().accept() {
             Ok((socket, _)) => socket,
@@ -73,7 +73,7 @@ impl Node {
     }
 }
 
-/// A client that answers each command with a number.
+/// Client that answers each command with a number.
 pub(crate) struct Client(instance::Client);
 
 impl Client {
@@ -94,7 +94,7 @@ impl Client {
         self.answer()
     }
 
-    /// A client with a context and ranges of this many bytes.
+    /// Client with a context and ranges of this many bytes.
     pub(crate) fn holding(node: &Node, ranges: &[u64]) -> (Self, Vec<u64>) {
         let mut client = node.start();
         client.ask("begin");
@@ -102,7 +102,7 @@ impl Client {
         (client, addresses)
     }
 
-    /// Waits for its own end, which must be a good one.
+    /// Waits for its end, which must be a success.
     pub(crate) fn end(mut self) {
         let status = until("the client ends", || self.0.child.try_wait().unwrap());
         assert!(status.success(), "{status}");
@@ -113,7 +113,7 @@ impl Client {
     }
 }
 
-/// A connection of a shim.
+/// Connection of a shim.
 pub(crate) struct Shim {
     socket: UnixStream,
     number: u64,
@@ -125,7 +125,7 @@ impl Shim {
         self.send_bytes(&packet);
     }
 
-    /// The other side may be closed already.
+    /// Sends a command to a shim that may have closed the connection.
     pub(crate) fn send_if_heard(&mut self, verb: Verb) {
         let packet = self.next(verb);
         match self.socket.write_all(&packet) {
@@ -143,7 +143,7 @@ impl Shim {
         self.socket.write_all(packet).unwrap();
     }
 
-    /// The next report; `None` at the end of the connection.
+    /// Next report; `None` at the end of the connection.
     pub(crate) fn hear(&mut self) -> Option<Report> {
         let mut packet = [0; REPORT_BYTES + 1];
         match self.socket.read(&mut packet) {
@@ -154,7 +154,7 @@ impl Shim {
         }
     }
 
-    /// Has an order carried out.
+    /// Sends a command and waits for its report.
     pub(crate) fn order(&mut self, verb: Verb) -> Report {
         self.send(verb);
         let report = self.hear().expect("an answer");
@@ -167,7 +167,7 @@ impl Shim {
     }
 }
 
-/// Waits for something that happens.
+/// Polls until `look` finds something.
 pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + PATIENCE;
     while Instant::now() < end {

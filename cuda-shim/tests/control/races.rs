@@ -1,4 +1,4 @@
-//! Moves while eight threads allocate and free: nothing is freed under a move, and nothing is counted twice.
+//! Moves while eight threads allocate and free: nothing is freed during a move, and nothing is counted twice.
 
 use crate::instance::rounds;
 use crate::node::{DRIVERS, Node};

@@ -1,4 +1,4 @@
-//! Any function of the driver by its name, with arguments that are just numbers: under `LD_PRELOAD` through the shim.
+//! Calls of the driver by name, with plain numbers as arguments: under `LD_PRELOAD` through the shim.
 #![allow(unsafe_code, reason = "functions of the driver, found by name")]
 
 use std::collections::HashMap;
@@ -7,8 +7,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 type Any = unsafe extern "C" fn(u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64) -> i32;
 
-/// What a function answers; 801 when there is none of this name. Six arguments go in registers, the others where a
-/// structure that is passed by value would be.
+/// Calls a function; 801 when there is none of this name. Six arguments go in registers, the others where a structure
+/// that is passed by value would be.
 pub(crate) fn call(name: &str, arguments: &[u64]) -> i32 {
     let Some(address) = symbol(name) else { return 801 };
     // SAFETY: C functions of the driver take numbers and pointers; what they do not take they do not look at.
@@ -34,7 +34,7 @@ fn symbol(name: &str) -> Option<usize> {
     })
 }
 
-/// The address of something of ours, as the driver wants it.
+/// Address of a local place, as the driver wants it.
 pub(crate) fn at<T>(place: &mut T) -> u64 {
     u64::try_from((&raw mut *place).expose_provenance()).unwrap()
 }

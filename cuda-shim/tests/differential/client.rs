@@ -1,4 +1,4 @@
-//! What a client does: the first word of `OMNI_TEST_CLIENT` says which scenario, the rest are its arguments.
+//! Scenarios of a client: the first word of `OMNI_TEST_CLIENT` names one, the rest are its arguments.
 
 use crate::{sequences, surroundings, table};
 

@@ -1,8 +1,8 @@
-//! The shim beside the driver alone: what a program is told must be the same, call by call, and what the account says
-//! must be what the program has.
+//! The shim beside the driver alone: a program gets the same answers, call by call, and the account has exactly what
+//! the program holds.
 //!
-//! Each test starts clients: this same program, told by its environment what to do ([`client`]), once under the shim and
-//! once without. Needs `cargo build -p omni-cuda -p omni-cuda-sim` to have been run: both are loaded, not linked.
+//! Each test starts clients: this same program, with a scenario from its environment ([`client`]), once under the shim
+//! and once without. Needs `cargo build -p omni-cuda -p omni-cuda-sim` to have been run: both are loaded, not linked.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 mod calls;
@@ -17,7 +17,7 @@ mod surroundings;
 mod table;
 mod world;
 
-/// The other side: see [`client`].
+/// Entry point of a client: see [`client`].
 #[test]
 #[ignore = "started by the other tests"]
 fn client() {

@@ -1,5 +1,5 @@
-//! Random sequences of calls, with the shim and without: the same answers, an account that is what a model of the
-//! sequence says, and nothing left at the end. With a tight limit the model says which allocation may succeed.
+//! Random sequences of calls, with the shim and without: the same answers, an account that agrees with a model of the
+//! sequence, and nothing left at the end. With a tight limit the model predicts which allocation may succeed.
 
 use crate::calls::call;
 use crate::instance::{Instance, rounds, say, wait};
@@ -13,10 +13,10 @@ use std::{fs, thread};
 
 const DRIVERS: [u32; 3] = [12_010, 12_090, 13_050];
 const STEPS: u64 = 300;
-/// No multiple of anything.
+/// Limit that is no multiple of any size.
 pub(crate) const TIGHT: u64 = 24 * MIB + 12_345;
 
-/// `OMNI_SEED` of an earlier failure, or the time.
+/// Seed from `OMNI_SEED`, of an earlier failure, or from the time.
 fn seed() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let seed = std::env::var("OMNI_SEED").map_or(now * 1000, |seed| seed.parse().unwrap());
@@ -60,7 +60,7 @@ fn a_tight_limit_allows_what_fits_and_not_a_byte_more() {
     }
 }
 
-/// The words: seed, mode, driver, threads.
+/// Arguments: seed, mode, driver, threads.
 pub(crate) fn client(words: &[&str], limit: Option<u64>) {
     let [seed, threads] = [words[0], words[3]].map(|word| word.parse::<u64>().unwrap());
     let rules =
@@ -92,7 +92,7 @@ fn sequence(rules: Rules, seed: u64) -> String {
     world.said
 }
 
-/// What the account says of this process, if there is one, is what the model says.
+/// Compares the account of this process, if there is one, with the model.
 fn compare(world: &World) {
     let Some(path) = std::env::var_os("OMNI_GPU_ACCOUNT") else { return };
     let Use { managed, device, host, .. } = own(&fs::read(path).unwrap());

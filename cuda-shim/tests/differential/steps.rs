@@ -1,9 +1,9 @@
-//! The steps of a random sequence: each is one thing that a program does with the driver.
+//! Steps of a random sequence: each is one operation of a program on the driver.
 
 use crate::calls::{at, call};
 use crate::world::{Block, Kind, MIB, World};
 
-/// Blocks are few enough to meet each other often.
+/// Most blocks at a time: few enough to meet each other often.
 const MOST: usize = 24;
 
 impl World {
@@ -38,7 +38,7 @@ impl World {
         }
     }
 
-    /// Whether an allocation of so many bytes was answered as the limit wants it.
+    /// Checks that an allocation of so many bytes was answered as the limit demands.
     fn judge(&mut self, what: &str, bytes: u64, before: (u64, u64), result: i32) -> bool {
         if let Some(limit) = self.rules.limit {
             let (used, kept) = before;
@@ -140,7 +140,8 @@ impl World {
         }
     }
 
-    /// Handles are freed when they are not mapped: what is mapped lives on without them, which the model leaves out.
+    /// Unmaps or retains: handles are freed only when they are not mapped, since mapped memory outlives them, which the
+    /// model leaves out.
     fn unmap_or_retain(&mut self) {
         let Some((place, bytes, number)) = self.mappings.pop() else { return };
         let mut again = 0_u64;
@@ -165,7 +166,7 @@ impl World {
         if self.say(&format!("pinned {bytes}"), result) {
             self.keep(Kind::Pinned, address, bytes);
         }
-        // What cannot be had must not be counted away either.
+        // A failed allocation must not be uncounted either.
         let result = call("cuMemAllocHost_v2", &[at(&mut address), u64::MAX]);
         self.say("pinned too much", result);
     }
@@ -196,7 +197,7 @@ impl World {
         if self.say(&format!("{what} of {number}, {kind:?}").replace(&format!("({})", pool_of(kind)), ""), result) {
             self.forget(number);
         }
-        // Beside other threads the address can be one of theirs by now.
+        // Beside other threads the address may belong to one of them by now.
         if self.random.below(8) == 0 && self.rules.is_alone && matches!(kind, Kind::Plain | Kind::Ordered(_)) {
             let result = call("cuMemFree_v2", &[address]);
             self.say("freed again", result);
@@ -240,8 +241,8 @@ impl World {
         self.say(&format!("type of {}: {kind}", block.number), result);
         let (mut free, mut total) = (0_u64, 0_u64);
         let result = call("cuMemGetInfo_v2", &[at(&mut free), at(&mut total)]);
-        // Managed memory counts as the instance's share where it is not on the card, too, and what pools keep gives way
-        // to what cannot be had.
+        // Managed memory counts as the instance's share where it is not on the card, too, and cached pool memory gives
+        // way to a request that does not fit.
         let is_same = !self.rules.unified && self.rules.is_alone && self.any(|kind| kind == Kind::Managed).is_none();
         let free = if is_same { free + self.kept() } else { 0 };
         self.say(&format!("free {free} of {total}"), result);
@@ -306,12 +307,12 @@ impl World {
         self.say(&format!("wrong with {number}: {said:?}"), 0);
     }
 
-    /// The memory of a context goes with it; pools and handles stay.
+    /// Ends a context with its memory; pools and handles stay.
     fn change_contexts(&mut self) {
         if self.random.below(4) > 0 {
             return;
         }
-        // What is allocated in a stream may be of the context or of the pool, by what stands for it: freed before.
+        // Memory allocated in a stream belongs to the context or to the pool, depending on the stand-in: freed before.
         let ordered: Vec<Block> =
             self.blocks.iter().copied().filter(|block| matches!(block.kind, Kind::Ordered(_))).collect();
         ordered.into_iter().for_each(|block| self.free(block));
@@ -326,7 +327,7 @@ impl World {
         self.begin();
     }
 
-    /// A memory node, captured with its free, launched, and launched again later.
+    /// Captures a memory node with its free, and launches it, now and again later.
     fn use_graph(&mut self) {
         let (mut stream, mut graph, mut exec, mut address) = (0_u64, 0_u64, 0_u64, 0_u64);
         if self.rules.limit.is_some() || !self.rules.is_alone {

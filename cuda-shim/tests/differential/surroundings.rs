@@ -1,4 +1,5 @@
-//! What programs do around the driver: threads of all sizes, children of every sort, descriptors and memory that run out.
+//! Surroundings of the driver in programs: threads of all sizes, children of every sort, descriptors and memory that
+//! run out.
 
 use crate::calls::{at, call};
 use crate::instance::{Instance, MIB, say, wait};
@@ -15,7 +16,7 @@ fn each(test: impl Fn(&Instance)) {
     }
 }
 
-/// A client that says so much and leaves nothing in the account.
+/// Runs a client with expected output that leaves nothing in the account.
 fn expect(instance: &Instance, scenario: &str, said: &[&str]) {
     let mut client = instance.start(scenario);
     said.iter().for_each(|said| client.expect(said));
@@ -31,7 +32,7 @@ fn a_thread_with_the_smallest_stack_allocates() {
 
 pub(crate) fn small_stack() {
     let context = begin();
-    // As small as the system allows: the number is rounded up to that.
+    // Stack as small as the system allows: the number is rounded up to that.
     let small = thread::Builder::new().stack_size(1).spawn(move || churn(context)).unwrap();
     small.join().unwrap();
     say("allocated and freed");
@@ -113,7 +114,7 @@ fn churn(context: u64) {
     assert_eq!(call("cuCtxSetCurrent", &[context]), 0);
     let mut address = 0_u64;
     for name in ["cuMemAlloc_v2", "cuMemAllocManaged"] {
-        // A thousand of them may meet the limit.
+        // A thousand of them may reach the limit.
         if call(name, &[at(&mut address), 5000, 1]) == 0 {
             assert_eq!(call("cuMemFree_v2", &[address]), 0);
         }

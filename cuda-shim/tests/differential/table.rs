@@ -1,5 +1,5 @@
-//! Every entry that the shim takes over, with arguments that are null, wrong, too large, or stale: before `cuInit`, without
-//! a context, in one, and in one that is destroyed. The driver's codes come back, nobody crashes, nothing stays counted.
+//! Every hooked entry with arguments that are null, wrong, too large, or stale: before `cuInit`, without a context, in
+//! one, and in a destroyed one. The driver's codes come back, nothing crashes, nothing stays counted.
 
 use crate::calls::{at, call};
 use crate::instance::{Instance, say, wait};
@@ -9,10 +9,10 @@ use omni_gpu_protocol::account::Use;
 use std::fmt::Write;
 use std::thread;
 
-/// A driver of each kind: the first of CUDA 12, its last, the newest.
+/// Drivers of each kind: the first of CUDA 12, its last, the newest.
 const DRIVERS: [u32; 3] = [12_000, 12_090, 13_050];
-/// Above everything, so that the card decides. Of two complaints, about a size beyond the limit and about something else,
-/// the one about the size would come first.
+/// Limit above everything, so that the card decides. Of two errors, about a size beyond the limit and about something
+/// else, the one about the size would come first.
 const LIMIT: u64 = u64::MAX;
 
 fn taken_over() -> impl Iterator<Item = &'static Entry> {
@@ -53,7 +53,7 @@ fn converted_memory_survives_wrong_arguments_too() {
     }
 }
 
-/// What a client says, and what the account says when it is done and alive.
+/// Output of a client, and the account when it is done and alive.
 pub(crate) fn until_done(instance: &Instance, case: &str) -> (Vec<String>, Use) {
     let mut client = instance.start(case);
     let mut said = Vec::new();
@@ -69,27 +69,27 @@ pub(crate) fn until_done(instance: &Instance, case: &str) -> (Vec<String>, Use) 
     (said, left)
 }
 
-/// What stands for an argument.
+/// Placeholder for an argument.
 #[derive(Debug, Clone, Copy)]
 enum Value {
-    /// Just that.
+    /// The number itself.
     Is(u64),
-    /// A place for an answer.
+    /// Place for an answer.
     Out,
-    /// Device memory, freed after the call if it is there still.
+    /// Device memory, freed after the call if it is still there.
     Live,
-    /// The middle of it.
+    /// Address inside that memory.
     Inside,
     /// Pages of the host.
     Pages,
     Stream,
     Pool,
     Graph,
-    /// A description with these words; the rest of it is zeros.
+    /// Description with these words; the rest of it is zeros.
     Text(&'static [u64]),
-    /// A description full of ones.
+    /// Description full of ones.
     Ones,
-    /// An array of two pointers to places for answers.
+    /// Array of two pointers to places for answers.
     Outs,
     Name(&'static std::ffi::CStr),
 }
@@ -107,10 +107,10 @@ const GRAPH: Values = &[Graph, Is(0), Is(12_345)];
 const FLAGS: Values = &[Is(0), Is(1), Is(2), Is(4), Is(0xffff_ffff)];
 const COUNT: Values = &[Is(0), Is(1), Is(2)];
 const NOWHERE: Values = &[Is(0)];
-/// Pools, handles: pinned, not shared, device 0; then another device, the host, no type.
+/// Descriptions of pools and handles: pinned, not shared, device 0; then another device, the host, no type.
 const PLACE: Values = &[Text(&[1, 1]), Text(&[1, 1 | 99 << 32]), Text(&[1, 2]), Text(&[]), Ones, Is(0)];
-/// Width, height, format and channels; of no format. What is too large for a card is not beyond an array's bounds here: of
-/// two complaints the shim's comes first.
+/// Width, height, format and channels; then an unknown format. Sizes too large for a card are not beyond an array's
+/// bounds here: of two errors the shim's comes first.
 const FLAT: Values = &[Text(&[64, 64, 0x20 | 4 << 32]), Text(&[64, 64, 77]), Text(&[]), Ones, Is(0)];
 const SHORT_FLAT: Values =
     &[Text(&[64 | 64 << 32, 0x20 | 4 << 32]), Text(&[64 | 64 << 32, 77]), Text(&[]), Ones, Is(0)];
@@ -124,7 +124,7 @@ const SOLID: Values = &[
     Is(0),
 ];
 const SHORT_SOLID: Values = &[Text(&[64 | 64 << 32, 2 | 0x20 << 32, 4]), Text(&[64, 77 << 32]), Text(&[]), Ones, Is(0)];
-/// The properties of a pool (11 words), two of access, and a size.
+/// Properties of a pool (11 words), two of access, and a size.
 const NODE: Values = &[
     Text(&[1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1 << 20]),
     Text(&[1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1 << 50]),
@@ -145,7 +145,7 @@ const EXTERNAL: Values =
     &[Text(&[1, u64::MAX, 0, 4096]), Text(&[1, 0, 0, 1 << 50]), Text(&[77]), Text(&[]), Ones, Is(0)];
 const NAME: Values = &[Name(c"cuMemAlloc"), Name(c"cuNothing"), Name(c""), Is(0)];
 
-/// The values for each argument of an entry, and what undoes a call that went well: it gets what came back first.
+/// Values for each argument of an entry, and the call that undoes a success: it gets the first answer.
 fn arguments(symbol: &str) -> (Vec<Values>, &'static str) {
     let stem = symbol.strip_suffix("_ptsz").unwrap_or(symbol);
     match stem {
@@ -206,12 +206,12 @@ fn arguments(symbol: &str) -> (Vec<Values>, &'static str) {
         "cuGraphLaunch" | "cuGraphUpload" => (vec![HANDLE, STREAM], ""),
         "cuGetProcAddress" => (vec![NAME, OUT, &[Is(12_000), Is(0), Is(0xffff_ffff)], FLAGS], ""),
         "cuGetProcAddress_v2" => (vec![NAME, OUT, &[Is(12_000), Is(0), Is(0xffff_ffff)], FLAGS, OUT], ""),
-        // What frees, waits or destroys takes a handle of one kind or another.
+        // Frees, waits and destroys take a handle of some kind.
         _ => (vec![HANDLE], ""),
     }
 }
 
-/// What there is for arguments in the state at hand.
+/// Arguments that exist in the current state.
 struct Stand {
     context: u64,
     stream: u64,
@@ -254,11 +254,11 @@ impl Stand {
     }
 }
 
-/// All combinations of an entry's values.
+/// Calls an entry with all combinations of its values.
 fn sweep(symbol: &str, state: &str, stand: &mut Stand) {
     let (values, undo) = arguments(symbol);
     let combinations: usize = values.iter().map(|values| values.len()).product();
-    // First with nothing at all, whatever the arguments mean.
+    // All zeros first, whatever the arguments mean.
     let nothing = call(symbol, &[0; 14]);
     say(&format!("{symbol} {state}: nothing: {nothing}"));
     for number in 0..combinations {

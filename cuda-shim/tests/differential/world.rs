@@ -1,4 +1,4 @@
-//! What a client has: memory, streams, pools, graphs of one context at a time, and what the account should say of it.
+//! State of a client: memory, streams, pools, graphs of one context at a time, and the account that follows from it.
 
 use crate::calls::{at, call};
 use crate::random::Random;
@@ -10,14 +10,14 @@ const RESERVED: u64 = 5;
 const GRAPH_RESERVED: u64 = 2;
 const THRESHOLD: u64 = 4;
 
-/// How the shim was told to answer, which is how the model has to count.
+/// Settings of the shim, which the model has to follow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
     pub unified: bool,
     pub driver: u32,
     /// `None`: more than there is.
     pub limit: Option<u64>,
-    /// Whether others of this process use the device's default pool and graph memory, too.
+    /// No other thread of this process uses the device's default pool and graph memory.
     pub is_alone: bool,
 }
 
@@ -29,9 +29,9 @@ impl Rules {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// `cuMemAlloc_v2` and its kin.
+    /// `cuMemAlloc_v2` and its variants.
     Plain,
-    /// With 32 bits.
+    /// Allocation with an address of 32 bits.
     Low,
     Managed,
     Pinned,
@@ -39,17 +39,17 @@ pub(crate) enum Kind {
     Mipmapped,
     Handle,
     HostHandle,
-    /// From a pool; 0: it was destroyed.
+    /// From this pool; 0: it was destroyed.
     Ordered(u64),
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Block {
     pub kind: Kind,
-    /// Or handle.
+    /// Address, or handle.
     pub address: u64,
     pub bytes: u64,
-    /// Of its name in what is said: addresses differ from run to run.
+    /// Number in the output: addresses differ from run to run.
     pub number: u64,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct World {
     /// Reserved addresses, their size, and the number of the block mapped there.
     pub mappings: Vec<(u64, u64, u64)>,
     pub said: String,
-    /// Whether a memory node was ever launched.
+    /// A memory node was launched.
     pub has_graphs: bool,
     next: u64,
 }
@@ -95,7 +95,7 @@ impl World {
         world
     }
 
-    /// A context of device 0 with its default pool.
+    /// Creates a context of device 0 with its default pool.
     pub(crate) fn begin(&mut self) {
         assert_eq!(call("cuCtxCreate_v2", &[at(&mut self.context), 0, 0]), 0);
         if self.pools.is_empty() {
@@ -104,7 +104,7 @@ impl World {
         }
     }
 
-    /// Notes what was done and what came of it; the answer is the result.
+    /// Prints an operation and its result; returns the result.
     pub(crate) fn say(&mut self, what: &str, result: i32) -> bool {
         writeln!(self.said, "{what} -> {result}").unwrap();
         result == 0
@@ -116,7 +116,7 @@ impl World {
         self.next
     }
 
-    /// One of those of a kind.
+    /// Picks a block of a kind.
     pub(crate) fn any(&mut self, fits: impl Fn(Kind) -> bool) -> Option<Block> {
         let of_kind: Vec<Block> = self.blocks.iter().copied().filter(|block| fits(block.kind)).collect();
         self.random.of(&of_kind)
@@ -126,7 +126,7 @@ impl World {
         self.blocks.retain(|block| block.number != number);
     }
 
-    /// A stream, the legacy one among them.
+    /// Picks a stream, the legacy one among them.
     pub(crate) fn stream(&mut self) -> u64 {
         let streams: Vec<u64> = self.streams.iter().copied().chain([0]).collect();
         self.random.of(&streams).unwrap()
@@ -148,13 +148,13 @@ impl World {
         bytes
     }
 
-    /// What pools and graphs have taken from the device.
+    /// Bytes that pools and graphs have taken from the device.
     pub(crate) fn kept(&self) -> u64 {
         let graphs = if self.has_graphs { Self::graphs_have() } else { 0 };
         graphs + self.pools.iter().map(|pool| Self::reserved(*pool)).sum::<u64>()
     }
 
-    /// Small pieces stay as they are; here they never add up to so much that they would not.
+    /// The shim converts this block: small ones stay as they are, and here they never add up to their bound.
     fn is_converted(&self, block: &Block) -> bool {
         let is_possible = match block.kind {
             Kind::Plain => self.rules.unified,
@@ -164,13 +164,13 @@ impl World {
         is_possible && block.bytes >= MIB
     }
 
-    /// What is taken from a pool itself.
+    /// Bytes in use that come from a pool itself.
     fn live_in(&self, pool: u64) -> u64 {
         let from = self.blocks.iter().filter(|block| block.kind == Kind::Ordered(pool) && !self.is_converted(block));
         from.map(|block| block.bytes).sum()
     }
 
-    /// What the account should say when nothing waits to be freed.
+    /// Expected account when no free is pending.
     pub(crate) fn sums(&self) -> Sums {
         let mut sums = Sums::default();
         for block in &self.blocks {
@@ -184,7 +184,7 @@ impl World {
                 Kind::Ordered(_) => {}
             }
         }
-        // A managed pool of the simulated driver reserves nothing.
+        // Managed pools of the simulated driver reserve nothing.
         sums.device += self.pools.iter().map(|pool| Self::reserved(*pool).max(self.live_in(*pool))).sum::<u64>();
         if self.has_graphs {
             sums.device += Self::graphs_have();
@@ -192,7 +192,7 @@ impl World {
         sums
     }
 
-    /// What is in use and cannot give way, and what pools and graphs keep besides.
+    /// Bytes in use that cannot give way, and bytes that pools and graphs cache besides.
     pub(crate) fn in_use(&self) -> (u64, u64) {
         let limited = |block: &&Block| !matches!(block.kind, Kind::Pinned | Kind::HostHandle);
         let used = self.blocks.iter().filter(limited).map(|block| block.bytes).sum();

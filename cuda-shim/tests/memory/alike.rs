@@ -1,5 +1,5 @@
-//! What a program sees of converted memory, of pools and of streams is what it sees on the driver alone: the same program
-//! says the same with the shim and without it.
+//! Converted memory, pools and streams look to a program as they do on the driver alone: the same program prints the
+//! same with the shim and without it.
 
 use crate::calls::*;
 use crate::client::begin;
@@ -8,13 +8,13 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Above all that the programs here take.
+/// Limit above everything that the programs here allocate.
 const LIMIT: u64 = 1024 * MIB;
 const USED: i32 = 7;
 const USED_HIGH: i32 = 8;
 const RELEASE_THRESHOLD: i32 = 4;
 
-/// What the driver alone says, which a test may look at too.
+/// Compares both outputs and returns that of the driver alone, which a test may look at too.
 fn the_same(scenario: &str) -> Vec<String> {
     let mut expected = Vec::new();
     for driver in DRIVERS {
@@ -171,7 +171,7 @@ extern "C" fn stand(_: *mut c_void) {
     }
 }
 
-/// More than half of the limit, thrice, before the stream has done anything.
+/// Allocates more than half of the limit, thrice, before the stream has done anything.
 pub(crate) fn again() {
     begin();
     let (mut stream, mut address) = (0, 0);

@@ -1,4 +1,4 @@
-//! What the shim answers where it does not decide: what the driver answers. And how much there is.
+//! Answers of the shim: the driver's own where the shim does not decide, and reports of memory.
 
 use crate::calls::*;
 use crate::client::{allocate, begin, free};

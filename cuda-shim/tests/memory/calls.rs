@@ -1,10 +1,10 @@
-//! The driver API as a client calls it: by `dlsym`, under `LD_PRELOAD` so through the shim.
+//! Driver API as a client calls it: by `dlsym`, so under `LD_PRELOAD` through the shim.
 #![allow(unsafe_code, reason = "functions of the driver, found by name")]
 #![allow(non_snake_case, reason = "the driver's names")]
 
 use std::ffi::{CStr, CString, c_void};
 
-/// The address of a symbol of the driver that every library of this process sees.
+/// Address of a symbol of the driver that every library of this process sees.
 pub(crate) fn symbol(name: &str) -> Option<*mut c_void> {
     open();
     let name = CString::new(name).unwrap();
@@ -13,7 +13,7 @@ pub(crate) fn symbol(name: &str) -> Option<*mut c_void> {
     (!address.is_null()).then_some(address)
 }
 
-/// Whether a symbol of the driver is the shim's function here.
+/// A symbol of the driver is the shim's function here.
 pub(crate) fn is_ours(name: &str) -> bool {
     // SAFETY: zeros are as good as anything: it is written below.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };

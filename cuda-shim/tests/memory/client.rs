@@ -1,4 +1,4 @@
-//! What a client does: the first word of `OMNI_TEST_CLIENT` says which scenario, the rest are its arguments.
+//! Scenarios of a client: the first word of `OMNI_TEST_CLIENT` names one, the rest are its arguments.
 
 use crate::{alike, answers, deaths, entries, graphs, imports, kinds, processes, races, settings, streams};
 
@@ -45,7 +45,7 @@ pub(crate) fn run() {
     std::process::exit(0); // without what the test program would say
 }
 
-/// The driver, and a context of device 0.
+/// Initialises the driver and creates a context of device 0.
 pub(crate) fn begin() -> u64 {
     let mut context = 0;
     assert_eq!(crate::calls::cuInit(0), 0);
@@ -53,7 +53,7 @@ pub(crate) fn begin() -> u64 {
     context
 }
 
-/// Device memory, or the driver's error.
+/// Allocates device memory, or returns the driver's error.
 pub(crate) fn allocate(bytes: u64) -> Result<u64, i32> {
     let mut address = 0;
     match crate::calls::cuMemAlloc_v2(&raw mut address, usize::try_from(bytes).unwrap()) {

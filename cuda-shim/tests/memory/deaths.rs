@@ -1,4 +1,4 @@
-//! Processes killed at any point: what they had counts no longer, and the lock they held holds nobody up.
+//! Processes killed at any point: their memory is no longer counted, and their lock stops no other process.
 
 use crate::calls::*;
 use crate::client::begin;

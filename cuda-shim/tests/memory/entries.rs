@@ -1,4 +1,4 @@
-//! Every entry of the generated table: ours is what a program finds, and none allocates beyond the limit.
+//! Every entry of the generated table: programs find the hook, and none allocates beyond the limit.
 
 use crate::calls::*;
 use crate::client::begin;
@@ -8,22 +8,22 @@ use omni_cuda_entries::{ENTRIES, Entry, Role};
 use std::ptr::{null, null_mut};
 
 const LIMIT: u64 = 64 * MIB;
-/// What handles are multiples of.
+/// Sizes of handles are multiples of this.
 const STEP: u64 = 2 * MIB;
 const OUT_OF_MEMORY: i32 = 2;
 
-/// The exceptions. Pinned host memory is the host's: it counts, and the limit on device memory says nothing about it.
+/// Exceptions. Pinned host memory is the host's: it counts, and the limit on device memory does not apply to it.
 const HOST: [&str; 3] = ["cuMemAllocHost", "cuMemAllocHost_v2", "cuMemHostAlloc"];
 
-/// What they bring in is made by another process, past the limit: see [`crate::imports`].
+/// Entries that import memory which another process has made, past the limit: see [`crate::imports`].
 const FROM_ELSEWHERE: [&str; 4] =
     ["cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2", "cuMemImportFromShareableHandle", "cuMemPoolImportPointer"];
 
-/// Nodes of graphs: see [`crate::graphs`].
+/// Entries that add nodes of graphs: see [`crate::graphs`].
 pub(crate) const NODES: [&str; 4] =
     ["cuGraphAddMemAllocNode", "cuGraphAddNode", "cuGraphAddNode_v2", "cuGraphAddNode_v3"];
 
-/// What allocates on the device, and a driver of this version has.
+/// Entries that allocate on the device, in a driver of this version.
 fn allocating(driver: u32) -> impl Iterator<Item = &'static Entry> {
     ENTRIES
         .iter()
@@ -38,7 +38,7 @@ fn the_drivers_of_these_tests_have_every_entry_that_allocates() {
     assert_eq!(allocating(newest).count() + HOST.len(), all);
 }
 
-/// What one entry answers when it is asked for `bytes`.
+/// Answer of one entry that is asked for `bytes`.
 fn ask(instance: &Instance, symbol: &str, bytes: u64) -> Vec<String> {
     if !FROM_ELSEWHERE.contains(&symbol) {
         return instance.run(&format!("entry {symbol} {bytes}"));
@@ -91,7 +91,7 @@ fn each_of_them_works_within_the_limit() {
     }
 }
 
-/// Allocates `bytes` by one entry and says what it answered. `offer`: the process that made them, and what it said.
+/// Allocates `bytes` by one entry and prints the answer. `offer`: the process that made them, and its output.
 pub(crate) fn client(symbol: &str, bytes: u64, offer: &[&str]) {
     begin();
     let answered = match (offer, NODES.contains(&symbol)) {

@@ -1,4 +1,5 @@
-//! Memory nodes: refused beyond the limit when they are made and when they are launched, and counted while they have memory.
+//! Memory nodes: refused beyond the limit when they are added and when they are launched, and counted while they have
+//! memory.
 
 use crate::calls::*;
 use crate::client::{allocate, begin, free};
@@ -44,7 +45,7 @@ fn add(symbol: &str, graph: u64, bytes: u64) -> Option<i32> {
     })
 }
 
-/// A graph with one node of memory, up to its launch: the first answer that is not success.
+/// Adds one memory node to a graph and launches it: the first answer that is not success.
 pub(crate) fn launch_by(symbol: &str, bytes: u64) -> i32 {
     let [mut stream, mut graph, mut exec] = [0; 3];
     assert_eq!((cuStreamCreate(&raw mut stream, 0), cuGraphCreate(&raw mut graph, 0)), (0, 0));
@@ -81,7 +82,7 @@ pub(crate) fn client() {
     assert_eq!(cuStreamSynchronize(stream), 0);
     say("launched");
     wait();
-    // What a graph allocates and does not free outlives it.
+    // Memory that a graph allocates and does not free outlives it.
     assert_eq!((cuMemFreeAsync(alloc.address, stream), cuStreamSynchronize(stream)), (0, 0));
     assert_eq!((cuGraphExecDestroy(exec), cuDeviceGraphMemTrim(0)), (0, 0));
     no_room(stream);
@@ -91,7 +92,7 @@ pub(crate) fn client() {
     wait();
 }
 
-/// A graph that was made when there was room, and is launched when there is none.
+/// Launches a graph that was made when there was room, when there is none.
 fn no_room(stream: u64) {
     let [mut graph, mut exec] = [0; 2];
     assert_eq!(cuGraphCreate(&raw mut graph, 0), 0);

@@ -1,4 +1,4 @@
-//! Memory that comes from elsewhere counts for who imports it, and is refused beyond the limit like any other.
+//! Imported memory counts for its importer, and is refused beyond the limit like any other.
 #![allow(unsafe_code, reason = "a file without a name")]
 
 use crate::calls::*;
@@ -37,7 +37,7 @@ fn what_is_opened_from_another_process_counts_until_it_is_closed() {
     }
 }
 
-/// 4 MiB and 12 MiB for others to open.
+/// Exports 4 MiB and 12 MiB for others to open.
 pub(crate) fn export() {
     begin();
     for bytes in [4 * MIB, 12 * MIB] {
@@ -94,13 +94,13 @@ pub(crate) fn external() {
     wait();
 }
 
-/// External memory of `bytes`; what the driver answers.
+/// Imports external memory of `bytes`; returns the driver's answer.
 pub(crate) fn external_by(bytes: u64) -> i32 {
     let mut memory = 0;
     cuImportExternalMemory(&raw mut memory, &description(memory_file(bytes), bytes))
 }
 
-/// A file that stands for memory of another interface. Open as long as this process lives.
+/// File in place of memory of another interface. Open as long as this process lives.
 fn memory_file(bytes: u64) -> i32 {
     // SAFETY: a name that ends with a zero.
     let file = unsafe { libc::memfd_create(c"external".as_ptr(), 0) };
@@ -144,7 +144,7 @@ fn an_imported_handle_counts_from_its_first_mapping() {
     assert_eq!(instance.used(), Use::default());
 }
 
-/// Handles of 4 and 10 MiB, as descriptors.
+/// Exports handles of 4 and 10 MiB, as descriptors.
 pub(crate) fn handles() {
     begin();
     let properties = HandleProperties { handles: DESCRIPTOR, ..HandleProperties::DEVICE };
@@ -166,7 +166,7 @@ pub(crate) fn handles() {
     wait();
 }
 
-/// Maps what another process has exported.
+/// Maps memory that another process has exported.
 pub(crate) fn map(maker: &str, descriptor: &str, bytes: &str) {
     begin();
     let file = descriptor_of(maker, descriptor);
@@ -218,7 +218,7 @@ pub(crate) fn pool(maker: &str, offer: &[&str]) {
     say("freed");
 }
 
-/// Makes memory that others can have by one entry, says how, and ends when it is told to.
+/// Makes memory by one entry that others can import, prints how, and ends on command.
 pub(crate) fn offer(symbol: &str, bytes: u64) {
     begin();
     let size = usize::try_from(bytes).unwrap();
@@ -248,7 +248,7 @@ pub(crate) fn offer(symbol: &str, bytes: u64) {
     wait();
 }
 
-/// Takes such an offer by the entry it is for.
+/// Imports such memory by the entry it is for.
 pub(crate) fn take(symbol: &str, bytes: u64, maker: &str, offer: &[&str]) -> i32 {
     let (mut handle, mut at, size) = (0, 0, usize::try_from(bytes).unwrap());
     match (symbol, offer) {
@@ -257,7 +257,7 @@ pub(crate) fn take(symbol: &str, bytes: u64, maker: &str, offer: &[&str]) -> i32
             let shared = usize::try_from(file.as_raw_fd()).unwrap();
             assert_eq!(cuMemAddressReserve(&raw mut at, size, 0, 0, 0), 0);
             match cuMemImportFromShareableHandle(&raw mut handle, shared, DESCRIPTOR) {
-                // It counts from its first mapping: until then nobody can use it.
+                // Counted from its first mapping: until then it cannot be used.
                 0 => cuMemMap(at, size, 0, handle, 0),
                 refused => refused,
             }
@@ -277,7 +277,7 @@ fn import_pointer(address: &mut u64, maker: &str, offer: &[&str]) -> i32 {
     cuMemPoolImportPointer(address, pool, &unhex(shared))
 }
 
-/// What another process has under a number.
+/// Opens a descriptor of another process.
 fn descriptor_of(process: &str, number: &str) -> File {
     File::options().read(true).write(true).open(format!("/proc/{process}/fd/{number}")).unwrap()
 }

@@ -1,4 +1,4 @@
-//! An instance for a test: a simulated card, an accounting file, and clients that share them.
+//! Instance of a test: a simulated card, an accounting file, and clients that share them.
 
 use omni_cuda_card::{Card, Settings, State, built};
 use omni_gpu_protocol::account::{FILE_BYTES, Header, Slot, Use, slots, sum};
@@ -11,11 +11,11 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Longer than anything here takes on a machine that is busy.
+/// Longest wait, longer than anything here takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Versions of the driver whose ways differ: without and with managed pools.
+/// Versions of the driver that differ: without and with managed pools.
 pub(crate) const DRIVERS: [u32; 2] = [12090, 13050];
 pub(crate) const MODES: [&str; 2] = ["device", "unified"];
 
@@ -27,7 +27,7 @@ pub(crate) struct Instance {
     is_shimmed: bool,
 }
 
-/// A client, killed when dropped.
+/// Client, killed when dropped.
 pub(crate) struct Client {
     pub(crate) child: Child,
     to: ChildStdin,
@@ -47,7 +47,7 @@ impl Instance {
         Self { dir, card, limit, mode, is_shimmed: true }
     }
 
-    /// The same without the shim: what the driver says itself.
+    /// The same without the shim, for the driver's own answers.
     pub(crate) fn bare(mut self) -> Self {
         self.is_shimmed = false;
         self
@@ -84,7 +84,7 @@ impl Instance {
         Client { child, to, from }
     }
 
-    /// What a client says until it ends.
+    /// Output of a client until it ends.
     pub(crate) fn run(&self, scenario: &str) -> Vec<String> {
         let mut client = self.start(scenario);
         let mut said = Vec::new();
@@ -99,7 +99,7 @@ impl Instance {
         slots(&fs::read(self.account()).unwrap()).collect()
     }
 
-    /// What the account says that all processes have at most.
+    /// Upper bound of all processes in the account.
     pub(crate) fn at_most(&self) -> u64 {
         let mut word = [0; 8];
         let file = fs::File::open(self.account()).unwrap();
@@ -107,13 +107,13 @@ impl Instance {
         u64::from_le_bytes(word)
     }
 
-    /// As if processes had been killed just before they took so much.
+    /// Sets the bound, as if processes had been killed just before they took so much.
     pub(crate) fn set_at_most(&self, bytes: u64) {
         let file = fs::File::options().write(true).open(self.account()).unwrap();
         file.write_all_at(&bytes.to_le_bytes(), offset_of!(Header, at_most) as u64).unwrap();
     }
 
-    /// What the processes that are alive have.
+    /// Memory of the processes that are alive.
     pub(crate) fn used(&self) -> Use {
         sum(&fs::read(self.account()).unwrap(), |slot| is_alive(slot.pid))
     }
@@ -137,7 +137,7 @@ impl Client {
         self.child.id()
     }
 
-    /// What it says next after the sign of our clients; `None` at its end.
+    /// Next line after the mark of a client's output; `None` at its end.
     pub(crate) fn line(&mut self) -> Option<String> {
         loop {
             let mut line = String::new();
@@ -159,7 +159,7 @@ impl Client {
         self.tell("");
     }
 
-    /// Tells it what to do next.
+    /// Sends a command.
     pub(crate) fn tell(&mut self, command: &str) {
         writeln!(self.to, "{command}").unwrap();
     }
@@ -175,14 +175,14 @@ impl Client {
     }
 }
 
-/// What a client says to the test.
+/// Prints a line for the test.
 pub(crate) fn say(what: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "client: {what}").unwrap();
     out.flush().unwrap();
 }
 
-/// A client waits until the test lets it go on, or is gone.
+/// Waits, in a client, until the test lets it go on, or is gone.
 pub(crate) fn wait() {
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line).unwrap();
@@ -200,7 +200,7 @@ pub(crate) fn is_alive(pid: u32) -> bool {
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.starts_with(" Z"))
 }
 
-/// How often something is tried: all of it in a soak, a twentieth else.
+/// Number of repetitions: all in a soak, a twentieth otherwise.
 pub(crate) fn rounds(full: u64) -> u64 {
     if std::env::var_os("OMNI_SOAK").is_some() { full } else { full / 20 }
 }

@@ -1,4 +1,4 @@
-//! Memory of every kind at once: counted as what it is, and nothing is left when all of it is freed.
+//! Memory of every kind at once: counted by its kind, and nothing is left when all of it is freed.
 
 use crate::calls::*;
 use crate::client::{begin, free};
@@ -123,7 +123,7 @@ pub(crate) fn client() {
     contexts(context);
 }
 
-/// Memory that goes with its context.
+/// Memory that ends with its context.
 fn contexts(context: u64) {
     let (mut first, mut second, mut primary) = (0, 0, 0);
     assert_eq!(cuMemAlloc_v2(&raw mut first, 1 << 20), 0);

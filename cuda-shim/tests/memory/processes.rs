@@ -29,7 +29,7 @@ fn processes_share_one_limit() {
     fourth.expect("0");
 }
 
-/// Allocates, says what came of it, and waits.
+/// Allocates, prints the result, and waits.
 pub(crate) fn hold(bytes: u64) {
     begin();
     say(&allocate(bytes).map_or_else(|error| error, |_| 0).to_string());
@@ -52,7 +52,7 @@ fn a_child_has_an_account_of_its_own() {
     }
 }
 
-/// The child takes 6 of 10 MiB; what it does not free goes with it.
+/// The child takes 6 of 10 MiB; memory that it does not free ends with it.
 pub(crate) fn fork() {
     let (mut to_child, mut to_parent) = ([0; 2], [0; 2]);
     for pipe in [&mut to_child, &mut to_parent] {
@@ -103,7 +103,7 @@ fn a_fork_after_the_driver_began_changes_nothing() {
     client.end();
 }
 
-/// A child of a process with GPU memory: the driver refuses it everything, and we let it.
+/// Child of a process with GPU memory: the driver refuses it everything, and the shim lets it.
 pub(crate) fn fork_after_init() {
     begin();
     let address = allocate(3 * MIB).unwrap();
@@ -179,7 +179,7 @@ fn a_file_that_somebody_has_written_over_crashes_nobody_and_allows_nothing_more(
         client.end();
         fs::write(instance.account(), &whole).unwrap();
     }
-    // Not even the true slot is left: what is allowed then is no promise, but everybody lives.
+    // Not even the true slot is left: the limit is not guaranteed then, but all processes live.
     fs::write(instance.account(), vec![0xff; FILE_BYTES]).unwrap();
     first.go_on();
     first.end();
@@ -195,7 +195,7 @@ fn a_second_copy_of_the_library_counts_into_the_same_account() {
     assert_eq!((instance.used().managed, instance.slots().len()), (10 * MIB, 1));
 }
 
-/// The same library and driver once more, in a namespace of the loader of their own.
+/// Loads the same library and driver once more, in a namespace of the loader of their own.
 pub(crate) fn hold_twice() {
     begin();
     say(&format!("first: {}", allocate(6 * MIB).err().unwrap_or(0)));
@@ -230,7 +230,7 @@ pub(crate) fn hold_twice() {
     wait();
 }
 
-/// A symbol of the driver that the second copy uses.
+/// Symbol of the driver that the second copy uses.
 fn driver_symbol(name: &std::ffi::CStr, copy: *mut c_void) -> *mut c_void {
     let mut namespace: libc::Lmid_t = 0;
     // SAFETY: an open library; the namespace is written where we say.

@@ -8,7 +8,7 @@ use std::thread;
 const PROCESSES: usize = 4;
 const THREADS: u64 = 8;
 const STEPS: u64 = 150;
-/// No multiple of anything that is allocated.
+/// Limit that is no multiple of any allocation.
 const LIMIT: u64 = 50 * MIB + 12_345;
 
 #[test]
@@ -48,7 +48,7 @@ fn never_a_byte_over_and_all_of_it_can_be_had() {
     }
 }
 
-/// Every thread allocates and frees sizes of its own, and holds at the end nothing.
+/// Allocates and frees sizes of its own in every thread, and holds nothing at the end.
 pub(crate) fn client() {
     let context = begin();
     say("ready");
@@ -104,7 +104,7 @@ fn race(seed: u64) -> (u64, u64) {
     (refused, allowed)
 }
 
-/// Numbers that look random: xorshift.
+/// Pseudo-random numbers: xorshift.
 pub(crate) struct Random(pub u64);
 
 impl Random {

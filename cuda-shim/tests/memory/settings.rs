@@ -1,4 +1,4 @@
-//! The limit and the mode stand in the account: no variable of a process changes them. And what is not converted.
+//! Limit and mode come from the account: no variable of a process changes them. And memory that is not converted.
 
 use crate::calls::*;
 use crate::client::{allocate, begin, free};
@@ -115,7 +115,7 @@ fn the_heap_of_device_code_counts() {
     }
 }
 
-/// Of 8 MiB, which a context has, to 40, beyond the limit, to 16; and then the context ends.
+/// Grows the heap from 8 MiB, which a context has, to 40, beyond the limit, to 16; and then ends the context.
 pub(crate) fn heap() {
     let context = begin();
     let results = [40, 128, 16].map(|mib| move || cuCtxSetLimit(2, mib << 20));

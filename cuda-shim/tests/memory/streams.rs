@@ -1,4 +1,5 @@
-//! Allocation in the order of a stream: managed where the driver has such pools, in its order, and exact after waits, trims and ends.
+//! Allocation in the order of a stream: managed where the driver has such pools, in its order, and exact after waits,
+//! trims and ends.
 
 use crate::calls::*;
 use crate::client::{allocate, begin, free};
@@ -112,7 +113,7 @@ fn a_full_instance_waits_for_what_is_about_to_be_free() {
     });
 }
 
-/// All of the limit goes back and forth between a pool that keeps what it has, and plain memory.
+/// Moves all of the limit back and forth between a pool that caches its memory, and plain memory.
 pub(crate) fn full() {
     begin();
     let [mut stream, mut pool, mut address] = [0; 3];

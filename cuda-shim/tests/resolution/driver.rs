@@ -1,12 +1,12 @@
-//! A recording driver: every entry of the table up to some version of CUDA, all of them doing nothing, and a
-//! `cuGetProcAddress` that is right by the table. Written as C, so that it is a `libcuda.so.1` as a loader knows it.
+//! Recording driver: every entry of the table up to some version of CUDA, all of them doing nothing, and a
+//! `cuGetProcAddress` that answers by the table. Written as C, so that it is a `libcuda.so.1` as a loader knows it.
 //!
-//! What the simulated driver cannot be asked for is here: a driver of any age, and who called it.
+//! Beyond the simulated driver it has any age, and records its callers.
 
 use omni_cuda_entries::ENTRIES;
 use std::fmt::Write;
 
-/// The C of a driver that reports `version`. Requests go into the file `$RECORDED`: name and the library that asks.
+/// C source of a driver that reports `version`. Requests go into the file `$RECORDED`: name and the library that asks.
 pub(crate) fn source(version: u32) -> String {
     let entries = || ENTRIES.iter().filter(|entry| entry.version <= version);
     let written = ["cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuGetExportTable"];

@@ -1,5 +1,5 @@
-//! Runtimes that never meet our functions of the driver: what programs allocate that are linked to them counts all the
-//! same, and of two runtimes each caller gets its own.
+//! Runtimes that bypass the driver's hooks: allocations of programs that are linked to them count all the same, and of
+//! two runtimes each caller gets its own.
 
 use crate::programs::{Place, Shim};
 

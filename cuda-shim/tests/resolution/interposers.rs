@@ -5,7 +5,8 @@ use omni_cuda_card::{Card, Settings};
 use std::collections::HashMap;
 use std::process::{Command, Output};
 
-/// It calls the next one of each function, which is ours. Ours has to go on to the runtime, not back to it.
+/// The interposer calls the next function of each name, which is the hook. The hook has to go on to the runtime, not
+/// back to the interposer.
 #[test]
 fn an_interposer_before_us_sees_each_call_once() {
     let place = Place::new(None);
@@ -19,7 +20,7 @@ fn an_interposer_before_us_sees_each_call_once() {
     assert!(printed.ends_with("seen: 2 0\n"), "{printed}");
 }
 
-/// A program on a simulated card, with the shim before the driver or without it.
+/// Runs a program on a simulated card, with the shim before the driver or without it.
 fn on_a_card(place: &Place, source: &str, options: &[&str], is_shimmed: bool, arguments: &[&str]) -> Output {
     if !place.path("dev").exists() {
         Card::create(&place.path("dev"), &[Settings::numbered(0)]).unwrap();
@@ -35,7 +36,7 @@ fn on_a_card(place: &Place, source: &str, options: &[&str], is_shimmed: bool, ar
     command.output().unwrap()
 }
 
-/// What the shim keeps for as long as the process lives is no leak, in the process and in its child.
+/// Memory that the shim keeps for the life of the process is no leak, in the process and in its child.
 #[test]
 fn a_leak_checker_finds_nothing_of_ours() {
     let place = Place::new(None);

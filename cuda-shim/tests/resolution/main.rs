@@ -1,5 +1,5 @@
-//! Whoever looks for a function of the driver finds ours where the driver has one, and is told otherwise exactly what
-//! the driver alone would tell: by handle, by `RTLD_DEFAULT` and `RTLD_NEXT`, by `cuGetProcAddress` in both forms.
+//! Look-ups of functions of the driver find the hook where the driver has one, and otherwise get exactly the driver's
+//! answer: by handle, by `RTLD_DEFAULT` and `RTLD_NEXT`, by `cuGetProcAddress` in both forms.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 mod driver;
@@ -15,14 +15,14 @@ use programs::{Place, Shim, built};
 use std::collections::{BTreeSet, HashMap};
 use std::process::Command;
 
-/// What a symbol's line says when ours, or the driver's own, is found.
+/// Library in a symbol's line when the hook, or the driver's own function, is found.
 const OURS: &str = "libomni_cuda.so";
 const DRIVERS: &str = "libcuda.so.1";
 
-/// Newer than every entry.
+/// Version newer than every entry.
 const NEWEST: u32 = 13050;
 
-/// What the shim exports beside entries of the driver.
+/// Exports of the shim beside entries of the driver.
 const OTHERS: &str = "dlsym dlvsym nvmlDeviceGetMemoryInfo nvmlDeviceGetMemoryInfo_v2
     cudaMalloc cudaMallocManaged cudaMallocPitch cudaMalloc3D cudaMallocAsync cudaMallocAsync_ptsz
     cudaMallocFromPoolAsync cudaMallocFromPoolAsync_ptsz cudaFree cudaFreeAsync cudaFreeAsync_ptsz
@@ -39,7 +39,7 @@ fn symbols() -> Vec<&'static str> {
     ENTRIES.iter().map(|entry| entry.symbol).collect()
 }
 
-/// The lines that belong to each name: `by handle`, `by version`, `by any`, `by next`.
+/// Lines that belong to each name: `by handle`, `by version`, `by any`, `by next`.
 fn by_name(printed: &str) -> Vec<(&str, Vec<&str>)> {
     let mut names: Vec<(&str, Vec<&str>)> = Vec::new();
     for line in printed.lines() {
@@ -63,7 +63,7 @@ fn every_way_to_every_entry_leads_to_ours_where_we_stand_for_it() {
             let expected = match (is_taken_over(entry), *how) {
                 (true, _) => format!("{how}: {} in {OURS}, no error", entry.symbol),
                 (false, "handle" | "version") => format!("{how}: {} in {DRIVERS}, no error", entry.symbol),
-                // The driver is opened for one library only: the loader alone would not find it for everybody.
+                // The driver is opened for one library only: the loader alone would not find it for others.
                 (false, _) => format!("{how}: - in nothing, an error"),
             };
             assert_eq!(line, expected, "{}", entry.symbol);
@@ -117,7 +117,7 @@ fn unset_the_shim_changes_no_pointer() {
     assert_eq!(answers(Shim::Inactive), answers(Shim::Absent));
 }
 
-/// Every entry as its callers ask for it, and as nobody should: too early, with other flags, with its symbol.
+/// Requests for every entry as callers make them, and as none should: too early, with other flags, with its symbol.
 fn requests() -> Vec<String> {
     let mut requests: BTreeSet<String> = BTreeSet::new();
     for entry in ENTRIES {

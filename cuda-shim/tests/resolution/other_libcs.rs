@@ -1,10 +1,11 @@
-//! Programs of another C library, whose loader reads `LD_PRELOAD` as well: they run, though the shim is of no use to them.
+//! Programs of another C library, whose loader reads `LD_PRELOAD` as well: they run, though the shim is of no use to
+//! them.
 
 use crate::programs::{built, compile};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// What a program printed; it ended well.
+/// Output of a program that ends with success.
 fn printed(command: &mut Command) -> String {
     let output = command.output().expect("it runs");
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -22,7 +23,7 @@ fn the_shim_needs_nothing_that_only_glibcs_loader_has() {
     assert!(foreign.is_empty() && symbols.contains("U malloc"), "{foreign:?}\n{symbols}");
 }
 
-/// Where there is a compiler for musl.
+/// Runs where a compiler for musl is installed.
 #[test]
 fn a_musl_program_starts_and_finds_its_own_functions() {
     if Command::new("musl-gcc").arg("--version").output().is_err() {
@@ -47,7 +48,7 @@ fn a_musl_program_starts_and_finds_its_own_functions() {
     assert_eq!([false, true].map(run), ["1 0 0\n", "1 0 0\n"]);
 }
 
-/// The unwinder in the shim, which does not unwind, is of no concern to a program.
+/// The shim's own unwinder, which does not unwind, leaves a program's alone.
 #[test]
 fn programs_keep_their_own_unwinder() {
     let folder = TempDir::new().expect("a directory");

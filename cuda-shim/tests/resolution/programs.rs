@@ -1,4 +1,4 @@
-//! What the tests run: libraries and clients in C, compiled once per test into a directory that goes with it.
+//! Programs of the tests: libraries and clients in C, compiled once per test into a directory that is removed with it.
 
 use crate::driver;
 use std::collections::HashMap;
@@ -11,35 +11,35 @@ use tempfile::TempDir;
 
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/resolution");
 
-/// A directory laid out as a sandbox sees it: `gpu/` with the shim and the proxy, `driver/` with the driver.
+/// Directory laid out as a sandbox sees it: `gpu/` with the shim and the proxy, `driver/` with the driver.
 pub(crate) struct Place {
     folder: TempDir,
 }
 
-/// How a client runs.
+/// The shim in a client's run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shim {
-    /// Without it: what the driver alone says.
+    /// Not loaded: the driver's own answers.
     Absent,
     /// Preloaded, but with nothing set that would make it act.
     Inactive,
-    /// As in a sandbox, with a limit.
+    /// Active as in a sandbox, with a limit.
     Active,
 }
 
-/// A file that this package or the workspace builds.
+/// File that this package or the workspace builds.
 pub(crate) fn built(name: &str) -> PathBuf {
     omni_cuda_card::built(name).expect("it was built")
 }
 
-/// A file of the CUDA packages that `make setup` fetched.
+/// File of the CUDA packages that `make setup` fetched.
 pub(crate) fn cuda(file: &str) -> PathBuf {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.omni/cuda-runtime/nvidia").join(file);
     assert!(file.exists(), "{}: not there; `make setup` fetches it", file.display());
     file.canonicalize().expect("a path")
 }
 
-/// Compiles C; with `arguments` after the source, as a linker wants it.
+/// Compiles C; `arguments` follow the source, as a linker wants it.
 pub(crate) fn compile(source: &Path, out: &Path, arguments: &[&str]) {
     let options = ["-O1", "-Wall", "-Wno-builtin-declaration-mismatch", "-x", "c"];
     let mut cc = Command::new("cc");
@@ -49,7 +49,7 @@ pub(crate) fn compile(source: &Path, out: &Path, arguments: &[&str]) {
 }
 
 impl Place {
-    /// With a driver of this version of CUDA, or without one.
+    /// Creates the directory, with a driver of this version of CUDA or without one.
     pub(crate) fn new(driver_version: Option<u32>) -> Self {
         let place = Self { folder: TempDir::new().expect("a directory") };
         fs::create_dir(place.path("gpu")).expect("a directory");
@@ -58,7 +58,7 @@ impl Place {
             fs::write(place.path("driver.c"), driver::source(version)).expect("a file");
             fs::write(place.path("versions"), "ANY { cu*; };").expect("a file");
             let versions = format!("-Wl,--version-script={}", place.text("versions"));
-            // As a real driver, it means its own functions when it names them.
+            // As in a real driver, references to its own functions stay within it.
             let options = ["-shared", "-fPIC", "-Wl,-Bsymbolic,-soname,libcuda.so.1", &versions];
             compile(&place.path("driver.c"), &place.path("driver/libcuda.so.1"), &options);
         }
@@ -67,7 +67,7 @@ impl Place {
         place
     }
 
-    /// Puts a proxy before the driver: the one that is built, but for the directory of the driver that it names.
+    /// Puts a proxy before the driver: the one that is built, with another directory of the driver.
     pub(crate) fn with_proxy(self) -> Self {
         for (file, soname) in [("shim.so", "libomni_cuda.so"), ("real.so", &self.text("driver/libcuda.so.1"))] {
             let options = ["-shared", "-nostdlib", &format!("-Wl,-soname,{soname}")];
@@ -92,12 +92,12 @@ impl Place {
         compile(&Path::new(SOURCES).join(source), &self.path(out), arguments);
     }
 
-    /// Runs a program here, which has to end well, and gives what it prints.
+    /// Runs a program here, which must succeed, and returns its output.
     pub(crate) fn run<S: AsRef<OsStr>>(&self, shim: Shim, program: &str, arguments: &[S]) -> String {
         self.run_with(shim, program, arguments, &[], &HashMap::new())
     }
 
-    /// As [`run`](Self::run), with libraries that are preloaded before the shim, and more environment.
+    /// [`run`](Self::run) with libraries that are preloaded before the shim, and more environment.
     pub(crate) fn run_with<S: AsRef<OsStr>>(
         &self,
         shim: Shim,

@@ -1,13 +1,13 @@
-//! NVIDIA's own runtimes, of CUDA 12 and 13, dynamic and static: what they ask of the driver before anything else, and
-//! what they get with the shim in between. They go no further here: their next question is for an undocumented table,
-//! which a driver of ours says it does not have.
+//! NVIDIA's own runtimes, of CUDA 12 and 13, dynamic and static: their first requests to the driver, and the answers
+//! with the shim in between. They go no further here: their next request is for an undocumented table, which the
+//! recording driver does not have.
 
 use crate::programs::{Place, Shim, cuda};
 use crate::{DRIVERS, NEWEST, OURS, is_taken_over};
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 
-/// One request, as the observer writes it.
+/// Request, as the observer writes it.
 struct Request {
     /// Everything but the library of the answer.
     what: String,
@@ -15,7 +15,7 @@ struct Request {
     library: String,
 }
 
-/// How a runtime comes into a process.
+/// Way in which a runtime comes into a process.
 #[derive(Clone, Copy)]
 pub(crate) enum Runtime {
     Dynamic(&'static str),
@@ -45,7 +45,7 @@ fn observed(place: &Place, shim: Shim, runtime: Runtime, environment: &HashMap<&
     fs::read_to_string(&log).unwrap().lines().map(request).collect()
 }
 
-/// What every runtime asks for to allocate, and what is left of a card.
+/// Names that every runtime asks for: allocation, and reports of a card's memory.
 const FAMILY: &[&str] = &[
     "cuArray3DCreate_v2",
     "cuArrayCreate_v2",
@@ -70,7 +70,7 @@ const FAMILY: &[&str] = &[
     "cuMipmappedArrayCreate",
 ];
 
-/// Runs a runtime with and without us, compares every answer, and counts requests, and those with flag 2.
+/// Runs a runtime with and without the shim, compares every answer, and counts requests, and those with flag 2.
 pub(crate) fn compared(place: &Place, runtime: Runtime, environment: &HashMap<&str, String>) -> (usize, usize) {
     place.compile("observer.c", "observer.so", &["-shared", "-fPIC", "-ldl"]);
     if let Runtime::Static = runtime {
@@ -98,7 +98,7 @@ pub(crate) fn compared(place: &Place, runtime: Runtime, environment: &HashMap<&s
     (alone.len(), per_thread)
 }
 
-/// As [`compared`], on the recording driver.
+/// [`compared`] on the recording driver.
 fn recorded(driver: u32, runtime: Runtime) -> (usize, usize) {
     compared(&Place::new(Some(driver)), runtime, &HashMap::new())
 }
@@ -128,7 +128,7 @@ fn a_runtime_that_begins_after_a_fork_gets_the_same() {
     assert_eq!(recorded(NEWEST, Runtime::Forked(CUDART_12)), (419, 69));
 }
 
-/// Opened with `RTLD_DEEPBIND` a runtime uses libc's own `dlsym`: what it opens has to lead to us.
+/// Opened with `RTLD_DEEPBIND` a runtime uses libc's own `dlsym`: the library that it opens has to lead to the shim.
 #[test]
 fn a_runtime_that_binds_deep_meets_us_through_the_proxy() {
     let place = Place::new(Some(NEWEST)).with_proxy();

@@ -1,11 +1,11 @@
-//! The same on the simulated driver, which answers for itself and has cards: the runtimes' requests, and NVML.
+//! The simulated driver, which has entries that work and cards: the runtimes' requests, and NVML.
 
 use crate::programs::{Place, Shim, built};
 use crate::runtimes::{CUDART_12, CUDART_13, Runtime, compared};
 use omni_cuda_card::{Card, DIRECTORY, Settings, driver_dir};
 use std::collections::HashMap;
 
-/// With a simulated card and driver.
+/// Directory with a simulated card and driver.
 fn simulated(driver: u32) -> (Place, HashMap<&'static str, String>) {
     let place = Place::new(None);
     let settings = Settings { driver, ..Settings::numbered(0) };

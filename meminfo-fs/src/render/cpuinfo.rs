@@ -1,10 +1,9 @@
-//! The text of `/proc/cpuinfo`: the machine's, cut to some processors. Pure.
+//! Text of `/proc/cpuinfo`: the machine's, cut to some processors. Pure.
 //!
-//! Called once for each file system, since nothing in it changes.
+//! Rendered once for each file system, since it does not change.
 
-/// The machine's `text` with the blocks of these processors alone. What stands in no processor's block (some
-/// architectures have a last one about the machine) stays. The clock's rate of the moment is left out: it is what the
-/// neighbours make of it.
+/// The machine's `text` with the blocks of these processors alone. Text outside a processor's block (some architectures
+/// have a last one about the machine) stays. The clock's rate of the moment is left out: it depends on the neighbours.
 pub(crate) fn cpuinfo(text: &str, processors: &[u32]) -> String {
     let mut out = String::new();
     for block in text.split_inclusive("\n\n") {
@@ -17,7 +16,7 @@ pub(crate) fn cpuinfo(text: &str, processors: &[u32]) -> String {
     out
 }
 
-/// What a line says of this name.
+/// Value on a line with this name.
 fn value<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     let (found, value) = line.split_once(':')?;
     (found.trim_end() == name).then(|| value.trim())

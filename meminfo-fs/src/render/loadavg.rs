@@ -1,17 +1,17 @@
-//! The text of `/proc/loadavg`, and the averages in it. Pure.
+//! Text of `/proc/loadavg`, and the averages in it. Pure.
 //!
-//! The kernel counts who wants to run for the machine and not for a group, and whoever counts at an `open` counts the
-//! reader. So the load here is how many processors the group has used, averaged as the kernel does.
+//! The kernel counts runnable processes for the machine and not for a group, and a count at an `open` would include the
+//! reader. So the load here is the number of processors that the group has used, averaged as the kernel does.
 
 use std::io::Write as _;
 use std::time::Duration;
 
-/// As often as the kernel works out its averages.
+/// Interval at which the kernel works out its averages.
 const EVERY: Duration = Duration::from_secs(5);
-/// What the averages are over, in seconds.
+/// Periods of the averages, in seconds.
 const OVER: [f64; 3] = [60.0, 300.0, 900.0];
 
-/// The averages at one moment. Between two looks the use is taken as even.
+/// Averages at one moment. Between two calls the use is taken as even.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Load {
     at: Duration,
@@ -20,7 +20,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// The averages at `up`, the time since the start, when this much processor time has been used.
+    /// Averages at `up`, the time since the start, when this much processor time has been used.
     pub(crate) fn at(self, up: Duration, used_usec: u64) -> Self {
         let passed = up.saturating_sub(self.at);
         if passed < EVERY {
@@ -36,7 +36,7 @@ impl Load {
     }
 }
 
-/// Appends the text. The reader is the one process that is known to run, and no process was the last for sure.
+/// Appends the text. The reader is the one process that is known to run, and no process was certainly the last.
 pub(crate) fn loadavg(load: &Load, out: &mut Vec<u8>) {
     let [one, five, fifteen] = load.averages;
     // Writing into a Vec cannot fail.
@@ -58,9 +58,9 @@ mod tests {
         let second = Duration::from_secs(1);
         let mut load = Load::default();
         assert_eq!(text(load), "0.00 0.00 0.00 1/1 0\n");
-        // Looked at too soon it stays.
+        // Unchanged when called too soon.
         assert_eq!(text(load.at(second * 4, 4_000_000)), "0.00 0.00 0.00 1/1 0\n");
-        // Two processors for a minute: 2 (1 - 1/e) in the first, as at the kernel.
+        // Two processors for a minute: 2 (1 - 1/e) in the first, as in the kernel.
         load = load.at(second * 60, 120_000_000);
         assert_eq!(text(load), "1.26 0.36 0.13 1/1 0\n");
         // In steps or at once is the same where the use is even.

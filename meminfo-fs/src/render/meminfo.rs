@@ -1,8 +1,7 @@
-//! The text of `/proc/meminfo` for one sample. Pure.
+//! Text of `/proc/meminfo` for one sample. Pure.
 //!
-//! Called by [`super`] for every `open` of the file. What always holds, whatever the sample says: no line exceeds `MemTotal`,
-//! `MemFree + Cached + SReclaimable` does not either (so the "used" that `free`, psutil and htop compute never
-//! underflows), and `MemFree <= MemTotal`.
+//! Invariants, for any sample: no line exceeds `MemTotal`, `MemFree + Cached + SReclaimable` does not either (so the
+//! "used" that `free`, psutil and htop compute never underflows), and `MemFree <= MemTotal`.
 
 use std::io::Write as _;
 

@@ -1,4 +1,4 @@
-//! The text as a whole (a snapshot), and what must hold for any sample (properties).
+//! The text as a whole (a snapshot), and its invariants for any sample (properties).
 
 use std::collections::BTreeMap;
 
@@ -73,7 +73,7 @@ fn the_formulas() {
     assert_eq!(lines["Slab"], 40 * 1024);
 }
 
-/// Numbers of every size, and such that are near each other.
+/// Numbers of every size, and numbers that are near each other.
 fn bytes() -> impl Strategy<Value = u64> {
     prop_oneof![4 => 0..64 * MIB, 4 => 0..1_u64 << 40, 1 => any::<u64>(), 1 => Just(0), 1 => Just(u64::MAX)]
 }

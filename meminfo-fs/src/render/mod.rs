@@ -1,6 +1,6 @@
-//! The texts of the files, one function each: values in, text out. Pure.
+//! Texts of the files, one function each: values in, text out. Pure.
 //!
-//! Called by `view` for every `open`. Each has the form of the kernel's own file, and says nothing of what is not known.
+//! Rendered for every `open`. Each has the form of the kernel's own file, and leaves out unknown values.
 
 mod cpuinfo;
 mod loadavg;
@@ -14,5 +14,5 @@ pub use meminfo::render as meminfo;
 pub(crate) use stat::stat;
 pub(crate) use uptime::uptime;
 
-/// `/proc/swaps` of who has no swap: the line with the names of the columns.
+/// `/proc/swaps` without swap: the line with the names of the columns.
 pub(crate) const SWAPS: &[u8] = b"Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n";

@@ -1,4 +1,4 @@
-//! How it ends: no reader is left waiting, and nothing stays behind.
+//! End of a server: no reader is left waiting, and nothing stays behind.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -155,7 +155,7 @@ fn cat() -> Reader {
     Reader(Command::new("cat").arg(MEMINFO).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
 }
 
-/// The letter after the command's name in `/proc/<pid>/stat`.
+/// Letter after the command's name in `/proc/<pid>/stat`.
 fn state(pid: u32) -> char {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()

@@ -1,4 +1,4 @@
-//! What a model sees, through a real mount in a mount namespace of its own.
+//! Files as a model sees them, through a real mount in a mount namespace of its own.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _};
@@ -32,7 +32,7 @@ fn the_programs_people_use_show_the_limit() {
     with_meminfo(mount, || {
         let text = fs::read_to_string(MEMINFO).unwrap();
         assert!(text.starts_with("MemTotal:        7340032 kB\n"), "{text}");
-        // Like the kernel's own lines, column by column.
+        // Columns as in the kernel's own lines.
         let width = |text: &str| text.lines().next().unwrap().len();
         assert!(line(&host, "MemTotal") > 99_999_999 || width(&host) == width(&text));
 
@@ -187,7 +187,7 @@ fn open_files_are_bounded_and_closed_ones_make_room() {
         assert_eq!(error.raw_os_error(), Some(libc::ENFILE));
         open.pop();
         until("a closed file makes room", || File::open(MEMINFO).is_ok());
-        // The open ones are none the worse.
+        // Files that are open stay good.
         let mut text = String::new();
         open[0].read_to_string(&mut text).unwrap();
         assert_eq!(line(&text, "MemTotal"), 7_340_032);

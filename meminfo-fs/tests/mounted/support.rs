@@ -1,4 +1,4 @@
-//! What the tests with the real kernel share: a control group, a mount namespace, and sources that do as they are told.
+//! Fixtures of the tests with the real kernel: a control group, a mount namespace, and controllable sources.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,7 +20,7 @@ use omni_meminfo_fs::{
 pub(crate) const GIB: u64 = 1 << 30;
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Where the directory with the files is while they are attached.
+/// Directory of the files while they are attached.
 pub(crate) const ALL: &str = "/mnt";
 
 /// Runs `body` in a mount namespace of its own with each file over its place; all is gone when this returns. Processes
@@ -33,7 +33,7 @@ pub(crate) fn with_meminfo<T: Send>(detached: DetachedMount, body: impl FnOnce()
     })
 }
 
-/// Each file over its place in this namespace.
+/// Attaches each file over its place in this namespace.
 pub(crate) fn attach(detached: &DetachedMount) {
     detached.attach(c"/mnt").unwrap();
     for file in File::ALL {
@@ -43,7 +43,7 @@ pub(crate) fn attach(detached: &DetachedMount) {
     umount2(ALL, MntFlags::MNT_DETACH).unwrap();
 }
 
-/// One group with this memory, and with some of two seconds used of all processors.
+/// View of one group with this memory, and with some of two seconds used of all processors.
 pub(crate) fn view(memory: impl MemorySource) -> View {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("cpu.stat"), "usage_usec 2000000\nuser_usec 1500000\nsystem_usec 500000\n").unwrap();
@@ -67,7 +67,7 @@ pub(crate) fn in_own_namespace<T: Send>(body: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Standard output of a command that must succeed and say nothing on standard error.
+/// Standard output of a command that must succeed and print nothing to standard error.
 pub(crate) fn output(command: &mut Command) -> String {
     let output = command.output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -75,7 +75,7 @@ pub(crate) fn output(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Waits until `done`, which something else brings about.
+/// Polls until `done`.
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let started = Instant::now();
     while !done() {
@@ -84,13 +84,13 @@ pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// The number of a line of `/proc/meminfo`, in kB.
+/// Number on a line of `/proc/meminfo`, in kB.
 pub(crate) fn line(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// A child that is killed and reaped when the test ends, however it ends.
+/// Child that is killed and reaped when the test ends, however it ends.
 pub(crate) struct Reader(pub(crate) Child);
 
 impl Drop for Reader {
@@ -100,7 +100,7 @@ impl Drop for Reader {
     }
 }
 
-/// A control group of the machine's own memory controller, whichever version that is. Empty and gone after the test.
+/// Control group of the machine's own memory controller, whichever version that is. Empty and gone after the test.
 pub(crate) struct Group {
     dir: PathBuf,
     v1: bool,
@@ -124,19 +124,19 @@ impl Group {
         }
     }
 
-    /// As [`omni_meminfo_fs::Groups`] takes it.
+    /// Name as [`omni_meminfo_fs::Groups`] takes it.
     pub(crate) fn name(&self) -> String {
         self.dir.file_name().unwrap().to_str().unwrap().to_owned()
     }
 
-    /// A process that joins the group and prints a file.
+    /// Process that joins the group and prints a file.
     pub(crate) fn reader(&self, file: &str) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec cat \"$1\""]).arg(&self.dir).arg(file);
         command
     }
 
-    /// A process in the group that has touched so many bytes and keeps them until it is dropped.
+    /// Process in the group that has touched so many bytes and keeps them until it is dropped.
     pub(crate) fn eater(&self, bytes: u64) -> Reader {
         let script = "echo $$ > \"$0/cgroup.procs\" && exec python3 -c \
                       'import sys; kept = b\"x\" * int(sys.argv[1]); print(\"full\", flush=True); sys.stdin.read()' \"$1\"";
@@ -161,7 +161,7 @@ impl Drop for Group {
     }
 }
 
-/// Where groups are made, and whether that is v1.
+/// Directory in which groups are made, and `true` for v1.
 fn controller() -> (&'static Path, bool) {
     static CONTROLLER: OnceLock<(PathBuf, bool)> = OnceLock::new();
     let (dir, v1) = CONTROLLER.get_or_init(|| {
@@ -177,7 +177,7 @@ fn controller() -> (&'static Path, bool) {
     (dir, *v1)
 }
 
-/// Always the same.
+/// Source with a constant sample.
 pub(crate) struct Fixed(MemorySample);
 
 impl MemorySource for Fixed {
@@ -190,15 +190,15 @@ pub(crate) fn seven_gib() -> Fixed {
     Fixed(MemorySample { limit: 7 * GIB, usage: GIB, file: GIB / 2, ..MemorySample::default() })
 }
 
-/// A source that, after its first answer, is stuck from each question until told to go on: a dead server for its
-/// readers, with the request taken and not answered.
+/// Source that, after its first answer, is stuck in each request until released: a dead server for its readers, with
+/// the request taken and not answered.
 pub(crate) struct Stuck {
     asked: SyncSender<()>,
     go_on: Mutex<Receiver<()>>,
     first: Mutex<bool>,
 }
 
-/// The test's side: `asked` says that a request was taken; dropping `go_on` lets the source answer.
+/// Control of a stuck source: `asked` reports that a request was taken; dropping `go_on` lets the source answer.
 pub(crate) struct Handle {
     pub(crate) asked: Receiver<()>,
     pub(crate) go_on: SyncSender<()>,

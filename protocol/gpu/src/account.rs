@@ -1,60 +1,60 @@
-//! The accounting file of one instance: a header and one slot for each process that has GPU memory.
+//! Accounting file of one instance: a header and one slot for each process that has GPU memory.
 //!
-//! The shims map it and change their own slot, and the header under the lock that is in it; the worker reads it as bytes
-//! and trusts nothing in it. A slot belongs to the process with its pid and start time (field 22 of `/proc/<pid>/stat`; both
-//! as seen inside the sandbox) since the exec named by `exec_id` (the kernel's 16 random bytes of `AT_RANDOM`, the
-//! first eight): the same pid with another `exec_id` has thrown its memory away by executing something else, the same
-//! `exec_id` twice is a second copy of the shim in one process (`dlmopen`). A slot whose process is gone counts for
-//! nothing, whatever it says; the next shim that needs room clears it.
+//! The shims map it and change their own slot, and the header under the lock that is in it; the worker reads it as
+//! bytes and trusts nothing in it. A slot belongs to the process with its pid and start time (field 22 of
+//! `/proc/<pid>/stat`; both as seen inside the sandbox) since the exec named by `exec_id` (the kernel's 16 random bytes
+//! of `AT_RANDOM`, the first eight): the same pid with another `exec_id` has lost its memory by executing another
+//! program, the same `exec_id` twice is a second copy of the shim in one process (`dlmopen`). A slot whose process is
+//! gone counts for nothing, whatever it contains; the next shim that needs room clears it.
 
 /// First eight bytes of a file that is set up.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"omnigpu2");
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 4096;
-/// Processes of one instance that can have GPU memory at a time.
+/// Most processes of one instance that can have GPU memory at a time.
 pub const SLOTS: usize = 256;
 /// Bytes of one slot.
 pub const SLOT_BYTES: usize = 128;
 /// Bytes of the whole file.
 pub const FILE_BYTES: usize = HEADER_BYTES + SLOTS * SLOT_BYTES;
 
-/// The header, at the beginning of the file.
+/// Header, at the beginning of the file.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Header {
-    /// [`MAGIC`], written last by whoever sets the file up (under `flock`).
+    /// [`MAGIC`], written last when the file is set up (under `flock`).
     pub magic: u64,
     /// Slots from this one on were never used.
     pub used_slots: u64,
-    /// A robust, process-shared `pthread_mutex_t`; only the shims look into it.
+    /// Robust, process-shared `pthread_mutex_t`, used by the shims only.
     pub lock: [u64; 8],
-    /// What counts for the limit, over all slots, is at most so much. Only the shims look at it.
+    /// Upper bound of the sum over all slots that counts for the limit. Used by the shims only.
     pub at_most: u64,
     /// [`Settings`], written before the first shim reads them: by the worker, or without one by the shim that sets the
     /// file up.
     pub settings: [u64; 2],
 }
 
-/// How allocations are answered.
+/// Memory given for requests of device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// As managed memory, which can be moved, where the device can do that.
+    /// Managed memory, which can be moved, where the device supports that.
     Unified,
-    /// As what was asked for.
+    /// Device memory, as requested.
     Device,
 }
 
-/// What an instance may have, and how it gets it.
+/// Settings of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// Bytes over all processes; `None`: no limit.
     pub limit: Option<u64>,
-    /// See [`Mode`].
+    /// Memory given for requests of device memory.
     pub mode: Mode,
 }
 
 impl Settings {
-    /// As the header has them: the kind, and the limit.
+    /// Words of the header: the kind, and the limit.
     #[must_use]
     pub fn to_words(self) -> [u64; 2] {
         let kind = match (self.limit, self.mode) {
@@ -66,7 +66,7 @@ impl Settings {
         [kind, self.limit.unwrap_or(0)]
     }
 
-    /// Those of a header; `None` where nobody has written any. Of what is no kind the limit is nothing.
+    /// Reads the words of a header; `None` where none were written. An unknown kind means a limit of 0 bytes.
     #[must_use]
     pub fn from_words([kind, limit]: [u64; 2]) -> Option<Self> {
         match kind {
@@ -79,10 +79,10 @@ impl Settings {
         }
     }
 
-    /// Where the header has them, as bytes.
+    /// Offset in the header.
     pub const AT: usize = std::mem::offset_of!(Header, settings);
 
-    /// The bytes for there.
+    /// Bytes to write at that offset.
     #[must_use]
     pub fn to_bytes(self) -> [u8; 16] {
         let [kind, limit] = self.to_words().map(u64::to_le_bytes);
@@ -93,21 +93,21 @@ impl Settings {
     }
 }
 
-/// What one process holds. All in bytes.
+/// Memory of one process, in bytes.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Slot {
-    /// 0: free.
+    /// Process id inside the sandbox; 0: a free slot.
     pub pid: u32,
     /// Always 0.
     pub reserved: u32,
-    /// In clock ticks since boot.
+    /// Start time in clock ticks since boot.
     pub start_time: u64,
-    /// Which program the process runs.
+    /// Identity of the program that the process executes.
     pub exec_id: u64,
     /// Managed memory: it can be moved. Counts for the limit.
     pub managed: u64,
-    /// Of `managed`, what is not meant to be on the device now: what was allocated is, until it is moved.
+    /// Part of `managed` that is not meant to be on the device now: a new allocation is, until it is moved.
     pub away: u64,
     /// Device memory that cannot be moved: VMM handles, arrays, pools, memory nodes. Counts for the limit.
     pub device: u64,
@@ -115,12 +115,12 @@ pub struct Slot {
     pub host: u64,
 }
 
-/// The sums over the slots of an instance, as somebody outside reads them.
+/// Sums over the slots of an instance.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Use {
     /// See [`Slot::managed`].
     pub managed: u64,
-    /// Of `managed`, what is meant to be on the device now.
+    /// Part of `managed` that is meant to be on the device now.
     pub resident: u64,
     /// See [`Slot::device`].
     pub device: u64,
@@ -129,7 +129,7 @@ pub struct Use {
 }
 
 impl Use {
-    /// What counts for the limit.
+    /// Bytes that count for the limit.
     #[must_use]
     pub fn limited(&self) -> u64 {
         self.managed.saturating_add(self.device)
@@ -138,14 +138,14 @@ impl Use {
 
 const _: () = assert!(size_of::<Header>() <= HEADER_BYTES && size_of::<Slot>() <= SLOT_BYTES);
 
-/// The slots in the bytes of a file. Nothing in it is believed: a short file has fewer slots, sums saturate.
+/// Slots in the bytes of a file. Nothing in it is trusted: a short file has fewer slots, sums saturate.
 pub fn slots(file: &[u8]) -> impl Iterator<Item = Slot> + '_ {
     let body = file.get(HEADER_BYTES..).unwrap_or_default();
     let is_set_up = file.first_chunk::<8>().is_some_and(|magic| u64::from_le_bytes(*magic) == MAGIC);
     body.chunks_exact(SLOT_BYTES).take(if is_set_up { SLOTS } else { 0 }).map(slot).filter(|slot| slot.pid != 0)
 }
 
-/// The sums over the slots whose process is alive, which the caller decides.
+/// Sums the slots whose process is alive, which the caller decides.
 pub fn sum(file: &[u8], is_alive: impl Fn(&Slot) -> bool) -> Use {
     slots(file).filter(is_alive).fold(Use::default(), |sum, slot| Use {
         managed: sum.managed.saturating_add(slot.managed),

@@ -1,24 +1,24 @@
-//! The control socket: the worker listens, every process of the instance that has GPU memory connects.
+//! Control socket: the worker listens, and every process of the instance that has GPU memory connects.
 //!
-//! One message is one packet. The worker sends [`Order`]s, one at a time to each shim; the shim answers each with one
-//! [`Report`] that carries its number, and says [`Kind::Hello`] first. A shim whose worker is gone goes on without
-//! moving anything, and connects again with its next allocation.
+//! Each message is one packet. The worker sends [`CommandPacket`]s, one at a time to each shim; the shim answers each
+//! with one [`Report`] that carries its number, and sends [`ReportKind::Hello`] first. A shim whose worker is gone goes
+//! on without moving anything, and connects again with its next allocation.
 
 /// Bytes of every packet from the worker.
 pub const ORDER_BYTES: usize = 24;
 /// Bytes of every packet from a shim.
 pub const REPORT_BYTES: usize = 72;
 
-/// Worker to shim.
+/// Packet from the worker to a shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Order {
-    /// Counts up; comes back in the answer.
+    /// Number of the command, counted up; the report repeats it.
     pub number: u64,
-    /// What to do.
+    /// Command to carry out.
     pub verb: Verb,
 }
 
-/// What a shim has to do.
+/// Command to one process about its memory, as the scheduler gives it to the whole instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     /// Move managed memory to the host until at least this much is moved, or all of it is.
@@ -28,26 +28,26 @@ pub enum Verb {
     },
     /// Move everything back to the device.
     Restore,
-    /// Say what there is.
+    /// Move nothing, report the memory.
     Report,
 }
 
-/// Shim to worker.
+/// Packet from a shim to the worker.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Why it is said.
+    /// Occasion.
     pub kind: Kind,
-    /// The number of the order that is answered; 0 in `Hello`.
+    /// Number of the command that is answered; 0 in `Hello`.
     pub number: u64,
-    /// The process, as seen inside the sandbox.
+    /// Process id inside the sandbox.
     pub pid: u32,
-    /// The first `CUresult` other than success of the order's calls; 0 for none.
+    /// First `CUresult` other than success of the command's calls; 0 for none.
     pub error: u32,
-    /// Bytes that the order moved.
+    /// Bytes that the command moved.
     pub moved: u64,
-    /// Time from the first call to the last one's end, in nanoseconds.
+    /// Nanoseconds from the first call to the last one's end.
     pub nanos: u64,
-    /// See [`Slot`](crate::account::Slot); of this process, after the order.
+    /// See [`Slot`](crate::account::Slot); of this process, after the command.
     pub managed: u64,
     /// See [`Slot`](crate::account::Slot).
     pub resident: u64,
@@ -57,18 +57,18 @@ pub struct Report {
     pub host: u64,
 }
 
-/// Why a shim speaks.
+/// Occasion of a report.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Kind {
     /// First message of a connection.
     #[default]
     Hello,
-    /// An order was carried out.
+    /// A command was carried out.
     Done,
 }
 
 impl Order {
-    /// The packet.
+    /// Encodes the packet.
     #[must_use]
     pub fn to_bytes(self) -> [u8; ORDER_BYTES] {
         let (verb, bytes) = match self.verb {
@@ -79,7 +79,7 @@ impl Order {
         pack([self.number, verb, bytes])
     }
 
-    /// Reads a packet; `None` when it is not one.
+    /// Decodes a packet; `None` when it is malformed.
     #[must_use]
     pub fn from_bytes(packet: &[u8]) -> Option<Self> {
         let [number, verb, bytes] = unpack(packet)?;
@@ -94,7 +94,7 @@ impl Order {
 }
 
 impl Report {
-    /// The packet.
+    /// Encodes the packet.
     #[must_use]
     pub fn to_bytes(self) -> [u8; REPORT_BYTES] {
         let kind = match self.kind {
@@ -105,7 +105,7 @@ impl Report {
         pack([kind, self.number, who, self.moved, self.nanos, self.managed, self.resident, self.device, self.host])
     }
 
-    /// Reads a packet; `None` when it is not one.
+    /// Decodes a packet; `None` when it is malformed.
     #[must_use]
     pub fn from_bytes(packet: &[u8]) -> Option<Self> {
         let [kind, number, who, moved, nanos, managed, resident, device, host] = unpack(packet)?;

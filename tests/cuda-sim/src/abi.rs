@@ -9,7 +9,7 @@ use crate::error::{Answer, Error};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
 
-/// Any handle: a number that means something to us only.
+/// Handle: an opaque number of this driver.
 pub(crate) type Handle = u64;
 
 /// An exported symbol and its address.
@@ -31,7 +31,7 @@ macro_rules! api {
         fn $symbol:ident $(| $per_thread:ident)? ($($argument:ident: $type:ty),* $(,)?) = $function:ident;
     )*) => {
         $($crate::abi::entry! { ($($argument: $type),*) $function $symbol $($per_thread)? })*
-        /// What this module exports.
+        /// Exports of this module.
         pub(crate) const SYMBOLS: &[$crate::abi::Symbol] = &[
             $(
                 $crate::abi::Symbol { name: stringify!($symbol), address: $symbol as *const () },
@@ -42,7 +42,7 @@ macro_rules! api {
 }
 pub(crate) use api;
 
-/// One function under its names.
+/// Defines a function under its names.
 macro_rules! entry {
     ($arguments:tt $function:ident $symbol:ident $per_thread:ident) => {
         $crate::abi::entry! { @ $arguments $function $symbol false }
@@ -92,12 +92,12 @@ pub(crate) fn enter(symbol: &'static str, per_thread: bool, call: impl FnOnce() 
     answer.map_or_else(|error| error.0, |()| 0)
 }
 
-/// Whether stream 0 is the thread's own in the call at hand.
+/// Stream 0 is the thread's own in the current call.
 pub(crate) fn per_thread() -> bool {
     PER_THREAD.get()
 }
 
-/// Where a caller wants a value.
+/// Pointer to which a caller wants a value written.
 #[derive(Debug, Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Out<T>(*mut T);
@@ -117,7 +117,7 @@ impl<T: Copy> Out<T> {
         Ok(())
     }
 
-    /// Where NULL means "I do not want it".
+    /// Writes a value that may be unwanted (NULL).
     pub(crate) fn put_if(self, value: T) {
         if !self.0.is_null() {
             // SAFETY: not NULL, so the caller's memory for one value of this type (see the file's header).
@@ -133,7 +133,7 @@ impl<T: Copy> Out<T> {
         Ok(())
     }
 
-    /// What is there now.
+    /// Reads the present value.
     ///
     /// # Errors
     /// The pointer is NULL.
@@ -143,13 +143,13 @@ impl<T: Copy> Out<T> {
 }
 
 impl Out<c_void> {
-    /// The same place, for a value of another type.
+    /// Points to a value of another type at the same place.
     pub(crate) fn of<T>(self) -> Out<T> {
         Out(self.0.cast())
     }
 }
 
-/// Where a caller has values for us.
+/// Pointer from which values of the caller are read.
 #[derive(Debug, Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct In<T>(*const T);
@@ -217,7 +217,7 @@ impl HostFunction {
     }
 }
 
-/// A function of the caller that hears the stream and a result (`cuStreamAddCallback`).
+/// Callback of the caller with the stream and a result (`cuStreamAddCallback`).
 #[derive(Debug, Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct StreamCallback(Option<extern "C" fn(Handle, u32, *mut c_void)>);
@@ -238,7 +238,7 @@ extern "C" fn forked() {
     crate::machine::forked();
 }
 
-/// Lets [`crate::machine::forked`] run in the child of every fork.
+/// Registers [`crate::machine::forked`] to run in the child of every fork.
 pub(crate) fn hear_of_forks() {
     // SAFETY: a function of this library, which is never unloaded: Rust's thread-locals keep it.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };

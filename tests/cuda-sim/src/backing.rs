@@ -11,7 +11,7 @@ const PAGE: u64 = 4096;
 /// Pages that one question about their presence is about: 1 GiB.
 const PAGES_AT_ONCE: usize = 1 << 18;
 
-/// One mapping: zeros, until somebody writes.
+/// Mapping of zeros, until it is written.
 #[derive(Debug)]
 pub(crate) struct Region {
     base: u64,
@@ -42,7 +42,7 @@ impl Region {
         Ok(Self { base: at.expose_provenance() as u64, bytes: length as u64 })
     }
 
-    /// What is mapped at a place.
+    /// Region mapped at a place.
     pub(crate) fn at(place: Place) -> Self {
         let (base, bytes) = (place.base, place.bytes);
         // The addresses are the region's now.
@@ -54,7 +54,7 @@ impl Region {
         self.base
     }
 
-    /// Which parts of `range`, counted from the region's beginning, the host has written or read: whole pages.
+    /// Parts of `range`, counted from the region's beginning, that the host has written or read: whole pages.
     pub(crate) fn touched(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let mut found: Vec<Range<u64>> = Vec::new();
         let mut answer = Vec::new();
@@ -106,7 +106,7 @@ pub(crate) fn load(at: u64, is_wide: bool) -> u64 {
     }
 }
 
-/// The same, written: its lower half, where it has 32 bits.
+/// Writes the value: its lower half, where it has 32 bits.
 #[allow(clippy::cast_possible_truncation, reason = "said above")]
 pub(crate) fn store(at: u64, value: u64, is_wide: bool) {
     if is_wide {

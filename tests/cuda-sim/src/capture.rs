@@ -41,8 +41,8 @@ pub(crate) struct Capture {
     pub(crate) is_invalid: bool,
 }
 
-/// What a captured stream did to memory, in order. The allocation has its address from now on, and its bytes of the card
-/// when the graph runs.
+/// Memory operation of a captured stream, in order. The allocation has its address from now on, and its bytes of the
+/// card when the graph runs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum MemoryNode {
     /// `cuMemAllocAsync`.
@@ -56,7 +56,7 @@ thread_local! {
 }
 
 impl Objects {
-    /// Whether what is put into this stream is recorded and not done.
+    /// Work of this stream is recorded and not done.
     ///
     /// # Errors
     /// The capture was spoiled, or this is stream 0 and a stream that it would wait for is captured.
@@ -103,13 +103,13 @@ impl Objects {
     /// The end of an allocation in the graph of a captured stream.
     ///
     /// # Errors
-    /// There is nothing at the address.
+    /// When there is nothing at the address.
     pub(crate) fn record_free(&mut self, stream: Handle, address: u64) -> Answer {
         self.allocations.exact(address).ok_or(Error::INVALID_VALUE)?;
         self.add_node(stream, MemoryNode::Free { address })
     }
 
-    /// For calls that wait: nothing is done in a captured stream, so there is nothing to wait for.
+    /// Check of calls that wait: nothing is done in a captured stream, so there is nothing to wait for.
     ///
     /// # Errors
     /// The stream is captured; the capture is spoiled.
@@ -123,10 +123,10 @@ impl Objects {
         Err(Error::STREAM_CAPTURE_UNSUPPORTED)
     }
 
-    /// For calls about all that a context has: a stream of it is captured, and the capture is spoiled.
+    /// Check of calls about all work of a context: a stream of it is captured, and the capture is spoiled.
     ///
     /// # Errors
-    /// As said.
+    /// When a stream of the context is captured.
     pub(crate) fn refuse_captured_streams(&mut self, context: Handle) -> Answer {
         let of_context = self.streams.values_mut().filter(|stream| stream.context == context);
         let mut answer = Ok(());
@@ -137,8 +137,8 @@ impl Objects {
         answer
     }
 
-    /// For calls that may synchronise (allocating, freeing): a capture that is not relaxed forbids them, all threads of
-    /// the process or its own only; a thread may have exchanged its mode.
+    /// Check of calls that may synchronise (allocating, freeing): a capture that is not relaxed forbids them, in all
+    /// threads of the process or its own only; a thread may have exchanged its mode.
     ///
     /// # Errors
     /// Forbidden; the captures are spoiled.
@@ -207,7 +207,7 @@ fn capture_of(stream: Handle) -> Result<Option<Capture>, Error> {
     Ok(objects.streams.get(&stream).ok_or(Error::INVALID_HANDLE)?.capture)
 }
 
-/// None, active, invalidated.
+/// Number of a status: none, active, invalidated.
 fn status_of(capture: Option<Capture>) -> u32 {
     capture.map_or(0, |capture| if capture.is_invalid { 2 } else { 1 })
 }

@@ -34,13 +34,13 @@ api! {
     fn cuCtxDisablePeerAccess(context: Handle) = disable_peer;
 }
 
-/// All flags that a context can have.
+/// Flags that a context can have.
 const FLAGS: u32 = 0xff;
 /// Contexts that a thread can have current over one another. The API knows no bound; we do.
 const DEPTH: usize = 1 << 16;
 
 impl Objects {
-    /// A new context on a device, current to nobody.
+    /// Creates a context on a device, current in no thread.
     ///
     /// # Errors
     /// No room on the card, or the card is lost.
@@ -98,7 +98,7 @@ impl Objects {
     /// The current context, or the one that is named.
     ///
     /// # Errors
-    /// There is none.
+    /// When there is none.
     pub(crate) fn context_or_current(&self, context: Handle) -> Result<Handle, Error> {
         if context == 0 {
             return Ok(self.current()?.0);

@@ -102,7 +102,7 @@ fn count(count: Out<i32>) -> Answer {
     count.put(i32::try_from(machine::all()?.len()).unwrap_or(0))
 }
 
-/// As much of a text as fits, with a NUL.
+/// Writes as much of a text as fits, with a NUL.
 fn put_text(to: Out<u8>, length: i32, text: &str) -> Answer {
     let room = usize::try_from(length).ok().filter(|room| *room > 0).ok_or(Error::INVALID_VALUE)?;
     let bytes: Vec<u8> = text.bytes().take(room - 1).chain([0]).collect();
@@ -187,7 +187,7 @@ fn linear_width(width: Out<usize>, _format: u32, _channels: u32, device: i32) ->
     width.put(1 << 27)
 }
 
-/// Any two different cards can: memory is one address space here.
+/// True for any two different cards: memory is one address space here.
 fn can_access_peer(can: Out<i32>, device: i32, peer: i32) -> Answer {
     let (one, other) = (machine::device(device)?.0, machine::device(peer)?.0);
     can.put(i32::from(one != other))

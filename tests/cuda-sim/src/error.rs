@@ -1,10 +1,10 @@
-//! What calls answer: the API's numbers and their names.
+//! Results of calls: the API's numbers and their names.
 
 /// A `CUresult` that is not success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Error(pub(crate) u32);
 
-/// What a call answers.
+/// Result of a call.
 pub(crate) type Answer = Result<(), Error>;
 
 impl Error {

@@ -29,7 +29,7 @@ api! {
 const FLAGS: u32 = 7;
 const DISABLE_TIMING: u32 = 2;
 pub(crate) const INTERPROCESS: u32 = 4;
-/// Those of an event that came from another process.
+/// Flags of an event that came from another process.
 pub(crate) const FLAGS_OF_SHARED: u32 = INTERPROCESS | DISABLE_TIMING;
 
 /// An event.
@@ -38,7 +38,7 @@ pub(crate) struct Event {
     pub(crate) context: Handle,
     pub(crate) flags: u32,
     pub(crate) recorded: Option<Recorded>,
-    /// Where other processes find its end, and it theirs.
+    /// Memory through which processes share its end.
     pub(crate) shared: Option<Arc<Sharable>>,
 }
 
@@ -61,10 +61,10 @@ impl Event {
     }
 }
 
-/// What was before an event in its stream.
+/// Work before an event in its stream.
 #[derive(Debug, Clone)]
 pub(crate) struct Recorded {
-    /// When it is done, in nanoseconds of the monotonic clock.
+    /// End, in nanoseconds of the monotonic clock.
     pub(crate) end: u64,
     pub(crate) functions: Pending,
 }
@@ -121,7 +121,7 @@ impl Objects {
     }
 }
 
-/// All that the streams of a context have.
+/// Records all work of a context's streams.
 fn record_context(context: Handle, event: Handle) -> Answer {
     let mut objects = objects()?;
     let context = objects.context_or_current(context)?;
@@ -138,7 +138,7 @@ fn record_context(context: Handle, event: Handle) -> Answer {
     Ok(())
 }
 
-/// All that is put into its streams from now on waits.
+/// Makes all later work of a context's streams wait.
 fn wait_in_context(context: Handle, event: Handle) -> Answer {
     let mut objects = objects()?;
     let context = objects.context_or_current(context)?;
@@ -155,7 +155,7 @@ fn wait_in_context(context: Handle, event: Handle) -> Answer {
     Ok(())
 }
 
-/// One that was never recorded is done.
+/// Queries an event; one that was never recorded is done.
 fn query(event: Handle) -> Answer {
     let mut objects = objects()?;
     let is_done = objects.event(event)?.last().as_ref().is_none_or(Recorded::is_done);

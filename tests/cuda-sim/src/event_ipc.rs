@@ -22,7 +22,7 @@ struct Shared {
     magic: u64,
     pid: u32,
     descriptor: i32,
-    /// So that a number used again is not taken for the same file.
+    /// Inode, so that a reused number is not taken for the same file.
     inode: u64,
     _reserved: [u64; 5],
 }

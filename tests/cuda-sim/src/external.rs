@@ -1,7 +1,7 @@
 //! External memory: made by another interface (Vulkan, for one), and handed over as a descriptor.
 //!
-//! Any file that can be mapped stands for it. It counts on the current device's card from its import until it is
-//! destroyed, because here nobody else counts it; memory handles that come back this way are counted by who made them.
+//! Backed by any file that can be mapped. It counts on the current device's card from its import until it is destroyed,
+//! because here nothing else counts it; memory handles that come back this way are counted by their maker.
 
 use crate::abi::{Handle, In, Out, api};
 use crate::arrays::{self, Shape};
@@ -97,7 +97,7 @@ fn import(memory: Out<Handle>, description: In<Imported>) -> Answer {
     }
     let charged = if file.is_ours() { 0 } else { bytes };
     let ready = residency::charge(&mut objects.allocations, device, charged)?;
-    // It is the driver's now: the program must not use or close it any more.
+    // The descriptor is the driver's now: the program must not use or close it any more.
     Sharable::close(descriptor);
     let handle = objects.handle();
     table().insert(handle, External { file, bytes, device, charged });
@@ -117,7 +117,7 @@ fn map(memory: Handle, offset: u64, bytes: u64) -> Result<(Region, usize), Error
     Ok((Region::at(file.map(offset, bytes)?), *device))
 }
 
-/// What the program frees with `cuMemFree`, as documented.
+/// Buffer that the program frees with `cuMemFree`, as documented.
 fn buffer(pointer: Out<u64>, memory: Handle, description: In<Buffer>) -> Answer {
     pointer.check()?;
     let Buffer { offset, bytes, flags, .. } = description.get()?;
@@ -131,7 +131,7 @@ fn buffer(pointer: Out<u64>, memory: Handle, description: In<Buffer>) -> Answer 
     pointer.put(objects.allocations.add(Allocation { base, bytes, context, device, charged: 0, id: 0, region, kind }))
 }
 
-/// What the program destroys with `cuMipmappedArrayDestroy`.
+/// Mipmap that the program destroys with `cuMipmappedArrayDestroy`.
 fn levels(mipmap: Out<Handle>, memory: Handle, description: In<Levels>) -> Answer {
     mipmap.check()?;
     let Levels { offset, shape, levels, .. } = description.get()?;

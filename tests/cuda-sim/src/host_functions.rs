@@ -1,5 +1,5 @@
-//! What a stream does when it gets there, and not at once: functions of the program that it calls, values that it waits
-//! for and writes. In order, on a thread of ours, without our locks.
+//! Work of a stream at its time, and not at once: functions of the program that it calls, values that it waits for and
+//! writes. In order, on a thread of this driver, without its locks.
 
 use crate::abi::{Handle, HostFunction, StreamCallback};
 use crate::backing;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// What is called. The program's contexts are not current there, as documented.
+/// Function to call. The program's contexts are not current there, as documented.
 #[derive(Debug)]
 pub(crate) enum Call {
     /// `cuLaunchHostFunc`.
@@ -31,15 +31,15 @@ pub(crate) struct Awaited {
     pub(crate) how: Until,
 }
 
-/// When a value in memory is what was waited for.
+/// Condition on a value in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// It has reached it, counting round.
+    /// The value has reached the wanted one, modulo wrap-around.
     Reached,
     Equal,
-    /// They have a bit in common.
+    /// The two have a bit in common.
     And,
-    /// There is a bit that neither has.
+    /// Neither has a certain bit.
     Nor,
 }
 
@@ -63,10 +63,10 @@ impl Awaited {
     }
 }
 
-/// What a stream waits for.
+/// Pending work of a stream.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pending {
-    /// For each stream, how many of its functions must be done.
+    /// Number of functions that must be done, for each stream.
     functions: BTreeMap<Handle, u64>,
     values: Vec<Arc<Value>>,
 }
@@ -100,7 +100,7 @@ impl Pending {
         }
     }
 
-    /// What is put into the stream from now on waits for this value.
+    /// Makes all later work of the stream wait for this value.
     pub(crate) fn wait_for(&mut self, awaited: Awaited) {
         self.values.retain(|value| !value.was_there());
         self.values.push(Arc::new(Value { awaited, was_there: AtomicBool::new(false) }));
@@ -111,14 +111,14 @@ impl Pending {
     }
 }
 
-/// Functions that wait at a time; whoever puts more waits, too.
+/// Most functions that wait at a time; a call beyond waits, too.
 const BOUND: usize = 4096;
-/// How often a value that is not there is looked at.
+/// Interval of polling for an awaited value.
 const LOOK: Duration = Duration::from_micros(200);
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// By the time at which it is due, then in order.
+    /// Work by its due time, then in order.
     waiting: BTreeMap<(u64, u64), Waiting>,
     put: u64,
     by_stream: HashMap<Handle, u64>,
@@ -130,7 +130,7 @@ struct Queue {
 struct Waiting {
     stream: Handle,
     call: Call,
-    /// Its stream stands before these.
+    /// Values that its stream waits for before.
     values: Vec<Arc<Value>>,
 }
 
@@ -160,7 +160,7 @@ pub(crate) fn put(stream: Handle, pending: &mut Pending, due: u64, call: Call) {
     CHANGED.notify_all();
 }
 
-/// Until all of them are done.
+/// Waits until all of them are done.
 pub(crate) fn wait(pending: &Pending) {
     let mut queue = queue();
     while !queue.has_done(pending) {
@@ -184,7 +184,7 @@ impl Queue {
 fn work() {
     let mut guard = queue();
     loop {
-        // Of one stream, what comes later waits for the same values and more.
+        // Later work of a stream waits for the same values and more.
         let first = guard.waiting.iter().find(|(_, one)| one.values.iter().all(|value| value.was_there()));
         let Some((due, order)) = first.map(|(key, _)| *key) else {
             guard = if guard.waiting.is_empty() {

@@ -28,7 +28,7 @@ struct Shared {
     magic: u64,
     pid: u32,
     descriptor: i32,
-    /// So that a number used again is not taken for the same file.
+    /// Inode, so that a reused number is not taken for the same file.
     inode: u64,
     bytes: u64,
     card: [u8; 16],
@@ -42,9 +42,9 @@ const LAZY_PEER_ACCESS: u32 = 1;
 
 #[derive(Debug, Default)]
 struct Table {
-    /// By address: memory of this process that has handles.
+    /// Memory of this process that has handles, by address.
     given: HashMap<u64, Sharable>,
-    /// By address: memory of others.
+    /// Memory of other processes, by address.
     opened: HashMap<u64, Opened>,
 }
 
@@ -54,7 +54,7 @@ struct Opened {
     _place: Place,
     inode: u64,
     context: Handle,
-    /// So many times opened, so many times to close.
+    /// Number of opens that have to be closed.
     references: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Launches, which succeed and compute nothing, and what can be asked and told about functions.
+//! Launches, which succeed and compute nothing, and attributes of functions.
 #![allow(clippy::too_many_arguments, reason = "the API's own argument lists")]
 
 use crate::abi::{Handle, In, Out, api};

@@ -14,9 +14,9 @@
 //! references, kernel nodes of graphs and changes of instantiated graphs, tensor maps, checkpoints, core dumps and logs. Nothing undocumented is emulated: `cuGetExportTable` knows no table, so the real `libcudart` stops
 //! there.
 //!
-//! What differs from a card on purpose: what is put into a stream takes effect at once, and only its end is modelled.
-//! Nobody sees a load or a store of the program, so managed memory stays where calls have put it. Allocations take
-//! exactly the bytes that were asked for.
+//! Deliberate differences from a card: work that is put into a stream takes effect at once, and only its end is
+//! modelled. Loads and stores of the program are not seen, so managed memory stays where calls have put it. Allocations
+//! take exactly the requested bytes.
 
 mod abi;
 mod arrays;
@@ -51,7 +51,7 @@ mod stubs;
 mod time;
 mod vmm;
 
-/// What each module exports.
+/// Exports of each module.
 pub(crate) static SYMBOLS: &[&[abi::Symbol]] = &[
     arrays::batches::SYMBOLS,
     arrays::copies::SYMBOLS,

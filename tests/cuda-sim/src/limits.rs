@@ -1,4 +1,4 @@
-//! What a context can be asked and told about itself.
+//! Queries and settings of a context.
 
 use crate::abi::{Handle, Out, api};
 use crate::error::{Answer, Error};
@@ -21,7 +21,7 @@ api! {
     fn cuCtxResetPersistingL2Cache() = reset_cache;
 }
 
-/// What each limit (`CUlimit`) begins with.
+/// Initial value of each limit (`CUlimit`).
 const LIMITS: [usize; 8] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0, 0];
 const FLAGS: u32 = 0xff;
 /// `CU_LIMIT_MALLOC_HEAP_SIZE`.

@@ -21,7 +21,7 @@ api! {
     fn cuLinkDestroy(state: Handle) = destroy;
 }
 
-/// What every linker makes.
+/// Image that every linker makes.
 static IMAGE: &[u8] = b"simulated: nothing runs\0";
 /// Kinds of input: the last of the API.
 const LAST_KIND: u32 = 6;

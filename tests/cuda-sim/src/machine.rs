@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// One device, in the order of the API's ordinals.
+/// Device, in the order of the API's ordinals.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) card: Card,
@@ -22,13 +22,13 @@ static DEVICES: OnceLock<Vec<Device>> = OnceLock::new();
 static BEGINNING: Mutex<()> = Mutex::new(());
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// What a driver without a card says of its version.
+/// Version of a driver without a card.
 const DRIVER: u32 = 12090;
 
 /// Finds the cards, once. In the child of a fork nothing works, as with the real driver.
 ///
 /// # Errors
-/// There is no card, or one of the driver's files is missing.
+/// When there is no card, or one of the driver's files is missing.
 pub(crate) fn begin() -> Result<(), Error> {
     let _alone = BEGINNING.lock().unwrap_or_else(PoisonError::into_inner);
     if FORKED.load(Ordering::Relaxed) {
@@ -120,8 +120,8 @@ pub(crate) fn cards() -> Vec<(u8, Card)> {
     (0..CARDS).filter_map(open).collect()
 }
 
-/// What `CUDA_VISIBLE_DEVICES` leaves: ordinals or beginnings of UUIDs, up to the first that means nothing; none at all
-/// when one is named twice.
+/// Cards that `CUDA_VISIBLE_DEVICES` leaves: ordinals or beginnings of UUIDs, up to the first without a meaning; none
+/// at all when one is named twice.
 fn chosen(visible: Option<&str>, uuids: &[String]) -> Vec<usize> {
     let Some(visible) = visible else { return (0..uuids.len()).collect() };
     let one = |text: &str| -> Option<usize> {

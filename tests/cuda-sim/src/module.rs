@@ -44,9 +44,9 @@ api! {
 /// A module or a library, or what is in one.
 #[derive(Debug)]
 pub(crate) enum Code {
-    /// In a context.
+    /// Loaded in a context.
     Module { context: Handle },
-    /// In none.
+    /// Loaded in none.
     Library,
     /// `parent` is a module, or a library (a kernel). Both can be launched.
     Function { parent: Handle, name: CString },
@@ -68,7 +68,7 @@ impl Objects {
         made
     }
 
-    /// The same handle for the same name.
+    /// Function of a name, always with the same handle.
     fn function_in(&mut self, parent: Handle, wanted: &str) -> Result<Handle, Error> {
         let wanted = CString::new(wanted).map_err(|_| Error::INVALID_VALUE)?;
         let same =
@@ -152,7 +152,7 @@ fn function(function: Out<Handle>, module: Handle, name: In<c_char>) -> Answer {
     function.put(objects.function_in(module, &name.text()?)?)
 }
 
-/// Nobody reads the image, so nobody can count.
+/// Not counted: the image is never read.
 fn function_count(count: Out<u32>, parent: Handle) -> Answer {
     objects()?.code.get(&parent).ok_or(Error::INVALID_HANDLE)?;
     count.put(0)

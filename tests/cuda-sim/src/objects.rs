@@ -1,4 +1,4 @@
-//! Everything that this process made: contexts, streams, events, memory. One lock guards it all.
+//! Objects of this process: contexts, streams, events, memory. One lock guards them all.
 //!
 //! Lock order: this one, then a card's. Nobody waits for modelled time, or calls functions of the program, under it.
 
@@ -25,7 +25,7 @@ pub(crate) struct Objects {
     pub(crate) events: HashMap<Handle, Event>,
     pub(crate) pools: HashMap<Handle, Pool>,
     pub(crate) places: Places,
-    /// What captured streams did to memory, by graph.
+    /// Memory operations of captured streams, by graph.
     pub(crate) captured: HashMap<Handle, Vec<MemoryNode>>,
     pub(crate) allocations: Allocations,
     /// Modules, libraries, functions, kernels: they have a name and a parent, and do nothing.
@@ -39,22 +39,22 @@ pub(crate) struct Objects {
 pub(crate) struct Context {
     pub(crate) device: usize,
     pub(crate) flags: u32,
-    /// What `cuCtxGetApiVersion` says: the version of the entry that made it.
+    /// Answer of `cuCtxGetApiVersion`: the version of the entry that made it.
     pub(crate) api_version: u32,
     pub(crate) is_primary: bool,
-    /// How often it was attached (`cuCtxAttach`) and not yet detached.
+    /// Number of attaches (`cuCtxAttach`) without a detach.
     pub(crate) attached: u64,
     pub(crate) limits: BTreeMap<u32, usize>,
     pub(crate) cache: u32,
     pub(crate) shared: u32,
-    /// Its stream 0.
+    /// Stream 0 of the context.
     pub(crate) legacy: Handle,
-    /// Each thread's own stream 0.
+    /// Stream 0 of each thread.
     pub(crate) per_thread: HashMap<u64, Handle>,
     pub(crate) peers: BTreeSet<Handle>,
     /// Bytes on the card that it takes for itself.
     pub(crate) bytes: u64,
-    /// What all work of it waits for (`cuCtxWaitEvent`).
+    /// Event that all its work waits for (`cuCtxWaitEvent`).
     pub(crate) awaited: Option<crate::event::Recorded>,
 }
 
@@ -69,7 +69,8 @@ pub(crate) struct Primary {
 static OBJECTS: LazyLock<Mutex<Objects>> = LazyLock::new(Mutex::default);
 
 thread_local! {
-    /// Never dropped: programs call from handlers of `exit` and from destructors, when a thread's other variables are gone.
+    /// Stack of current contexts. Never dropped: programs call from handlers of `exit` and from destructors, when a
+    /// thread's other variables are gone.
     static STACK: RefCell<ManuallyDrop<Vec<Handle>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
@@ -95,7 +96,7 @@ impl Objects {
     /// The thread's current context and its device.
     ///
     /// # Errors
-    /// There is none, it was destroyed, or its card is lost.
+    /// When there is none, it was destroyed, or its card is lost.
     pub(crate) fn current(&self) -> Result<(Handle, usize), Error> {
         let context = with_stack(|stack| stack.last().copied()).filter(|context| *context != 0);
         let context = context.ok_or(Error::INVALID_CONTEXT)?;
@@ -116,7 +117,7 @@ impl Objects {
 }
 
 /// # Errors
-/// What a lost card answers.
+/// Error of a lost card.
 pub(crate) fn alive(device: usize) -> Answer {
     machine::all()?.get(device).and_then(|device| device.card.lost()).map_or(Ok(()), |code| Err(Error(code)))
 }

@@ -11,7 +11,7 @@ api! {
     fn cuProfilerStop() = begin;
 }
 
-/// Since CUDA 11 no tool takes its configuration this way.
+/// Refused: since CUDA 11 no tool takes its configuration this way.
 fn initialize(_config: In<c_char>, _output: In<c_char>, _mode: u32) -> Answer {
     objects()?.current()?;
     Err(Error::NOT_SUPPORTED)

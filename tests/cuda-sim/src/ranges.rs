@@ -23,7 +23,7 @@ impl Ranges {
         self.0.iter()
     }
 
-    /// Where the first byte is.
+    /// Address of the first byte.
     pub(crate) fn start(&self) -> u64 {
         self.0.first().map_or(0, |range| range.start)
     }

@@ -1,7 +1,7 @@
 //! `cuGetProcAddress`: entries by name, version and flags, out of our own table and never by `dlsym`.
 //!
-//! What is newer than the card's driver does not exist here. `dlsym` finds it all the same: the file's symbols are what
-//! they are, so an old driver is tested through `cuGetProcAddress`.
+//! Entries newer than the card's driver do not exist here. `dlsym` finds them all the same: the file's symbols are
+//! fixed, so an old driver is tested through `cuGetProcAddress`.
 
 use crate::abi::{In, Out, Symbol, api};
 use crate::error::{Answer, Error};
@@ -47,12 +47,12 @@ fn find(symbol: In<c_char>, function: Out<u64>, version: i32, flags: u64, status
 
 fn find_or_fail(symbol: In<c_char>, function: Out<u64>, version: i32, flags: u64) -> Answer {
     find(symbol, function, version, flags, crate::abi::out_at(0))?;
-    // It has no status to say it with.
+    // This form has no status to report it.
     if function.get()? == 0 { Err(Error::NOT_FOUND) } else { Ok(()) }
 }
 
-/// The newest form that neither the caller nor the driver is too old for. Names are base names: `cuMemAlloc_v2` is
-/// nobody's. Flag 2 takes the form for the per-thread default stream where there is one.
+/// Newest form that neither the caller nor the driver is too old for. Names are base names: `cuMemAlloc_v2` is none.
+/// Flag 2 takes the form for the per-thread default stream where there is one.
 fn choose(name: &str, version: u32, driver: u32, flags: u64) -> (Option<&'static Entry>, u32) {
     debug_assert!(flags <= LEGACY.max(PER_THREAD));
     let forms = || ENTRIES.iter().filter(|entry| entry.base == name && entry.version <= driver);

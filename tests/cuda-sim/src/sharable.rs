@@ -1,7 +1,7 @@
 //! Memory that other processes can have too: files without a name, mapped where they are wanted.
 //!
-//! What stands for memory handles (`cuMemCreate`), for memory shared by IPC handles, and for external memory. The file
-//! is the memory: it lives as long as anybody has it open or mapped, in any process.
+//! Backs memory handles (`cuMemCreate`), memory shared by IPC handles, and external memory. The file is the memory: it
+//! lives as long as any process has it open or mapped.
 #![allow(unsafe_code, reason = "memfd, mappings at fixed places, descriptors that programs hand over")]
 
 use crate::backing::Region;
@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-/// What all labels begin with.
+/// Beginning of all labels.
 pub(crate) const LABEL: &str = "omni-cuda-sim";
 
 /// A file that is memory.
@@ -40,10 +40,10 @@ impl Sharable {
         Ok(Self(file))
     }
 
-    /// What a program handed over. Its descriptor stays its own.
+    /// File that a program passed. Its descriptor stays its own.
     ///
     /// # Errors
-    /// It is not open, or no file.
+    /// When it is not open, or no file.
     pub(crate) fn of(descriptor: RawFd) -> Result<Self, Error> {
         // SAFETY: takes numbers only.
         let own = unsafe { libc::fcntl(descriptor, libc::F_DUPFD_CLOEXEC, 0) };
@@ -91,12 +91,12 @@ impl Sharable {
         self.0.metadata().map_or(0, |metadata| metadata.len())
     }
 
-    /// The same in every process.
+    /// Inode, the same in every process.
     pub(crate) fn inode(&self) -> u64 {
         self.0.metadata().map_or(0, |metadata| metadata.ino())
     }
 
-    /// Whether this driver made it, in whichever process.
+    /// Made by this driver, in whichever process.
     pub(crate) fn is_ours(&self) -> bool {
         self.label().starts_with(LABEL)
     }
@@ -111,7 +111,7 @@ impl Sharable {
     /// Maps a part of it wherever there is room.
     ///
     /// # Errors
-    /// There is none, or the file is no memory.
+    /// When there is none, or the file is no memory.
     pub(crate) fn map(&self, offset: u64, bytes: u64) -> Result<Place, Error> {
         let place = Place::reserve(bytes, 0, 0)?;
         self.map_over(place.base, offset, bytes)?;
@@ -170,7 +170,7 @@ impl Place {
     /// `alignment` is a power of two or 0, `hint` an address that would be welcome.
     ///
     /// # Errors
-    /// There is no such range of addresses left.
+    /// When there is no such range of addresses left.
     pub(crate) fn reserve(bytes: u64, alignment: u64, hint: u64) -> Result<Self, Error> {
         let more = alignment.max(PAGE) - PAGE;
         let whole = bytes.checked_next_multiple_of(PAGE).and_then(|bytes| bytes.checked_add(more));

@@ -62,17 +62,17 @@ pub(crate) struct Stream {
     pub(crate) kind: Kind,
     pub(crate) flags: u32,
     pub(crate) priority: i32,
-    /// When everything in it is done, by the monotonic clock, in nanoseconds.
+    /// End of all its work, by the monotonic clock, in nanoseconds.
     pub(crate) end: u64,
     /// Functions of the host that are in it, or that it waits for.
     pub(crate) functions: Pending,
-    /// It records a graph, and does nothing.
+    /// Capture, during which it records a graph and does nothing.
     pub(crate) capture: Option<Capture>,
-    /// What the program said about it: nothing here depends on it. By `CUstreamAttrID`.
+    /// Attributes set by the program, by `CUstreamAttrID`: nothing here depends on them.
     attributes: BTreeMap<u32, AttributeValue>,
 }
 
-/// Which stream it is to its context.
+/// Role of a stream in its context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Stream 0: it waits for the blocking ones, and they for it.
@@ -94,7 +94,7 @@ pub(crate) fn thread() -> u64 {
     THREAD.with(|thread| *thread)
 }
 
-/// Whether a call means stream 0 of the context, which some calls do not take.
+/// The call means stream 0 of the context, which some calls do not take.
 pub(crate) fn is_legacy(stream: Handle) -> bool {
     stream == LEGACY || (stream == 0 && !abi::per_thread())
 }
@@ -139,8 +139,8 @@ impl Objects {
         Ok(made)
     }
 
-    /// When work that is put into the stream now begins. It waits for what is in the stream, and for stream 0, or stream
-    /// 0 for the others.
+    /// Start of work that is put into the stream now. It waits for the stream's earlier work, and for stream 0, or
+    /// stream 0 for the others.
     ///
     /// # Errors
     /// No such stream.
@@ -186,8 +186,7 @@ impl Objects {
     }
 }
 
-/// Puts work into a stream: `work` is told when it begins and answers when it is done. A stream that is captured does
-/// nothing now.
+/// Puts work into a stream: `work` gets its start and returns its end. A captured stream does nothing now.
 ///
 /// # Errors
 /// No such stream, or what the work answers.
@@ -229,7 +228,7 @@ fn create_with_priority(stream: Out<Handle>, flags: u32, priority: i32) -> Answe
     stream.put(made)
 }
 
-/// What is in it is done all the same.
+/// Destroys a stream; its work is done all the same.
 fn destroy(stream: Handle) -> Answer {
     let mut objects = objects()?;
     if stream <= PER_THREAD {
@@ -239,7 +238,7 @@ fn destroy(stream: Handle) -> Answer {
     let gone = objects.streams.remove(&stream).ok_or(Error::INVALID_HANDLE)?;
     let legacy = objects.contexts.get(&gone.context).map(|context| context.legacy);
     if let Some(legacy) = legacy.and_then(|legacy| objects.streams.get_mut(&legacy)) {
-        // So that synchronising the context still waits for it.
+        // Synchronising the context still waits for it.
         legacy.end = legacy.end.max(gone.end);
         legacy.functions.join(&gone.functions);
     }
@@ -353,7 +352,7 @@ fn set_attribute(stream: Handle, attribute: u32, value: In<AttributeValue>) -> A
     Ok(())
 }
 
-/// Who may use managed memory: everybody, here.
+/// Attaches managed memory, which changes nothing: every stream may use it.
 fn attach(stream: Handle, at: u64, _length: usize, flags: u32) -> Answer {
     let mut objects = objects()?;
     objects.stream(stream)?;
@@ -380,7 +379,7 @@ fn host_function(stream: Handle, function: HostFunction, data: u64) -> Answer {
     put_function(stream, Call::Function { function, data })
 }
 
-/// How the device waits for it makes no difference.
+/// Ignores the way in which the device waits for it.
 fn host_function_with_mode(stream: Handle, function: HostFunction, data: u64, mode: u32) -> Answer {
     if mode > 1 { Err(Error::INVALID_VALUE) } else { host_function(stream, function, data) }
 }

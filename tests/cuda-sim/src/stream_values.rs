@@ -1,7 +1,7 @@
 //! Streams that wait for a value in memory, and that write one.
 //!
-//! A wait holds up what the stream has after it: its functions, its values, whoever waits for it. Copies and fills that
-//! stand behind it take effect at once, like everything that is put into a stream.
+//! A wait holds up all later work of the stream: its functions, its values, and every wait for it. Copies and fills
+//! after it take effect at once, like all work that is put into a stream.
 
 use crate::abi::{Handle, In, api};
 use crate::backing;
@@ -54,7 +54,7 @@ const FLUSH: u32 = 1 << 30;
 /// `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`.
 const NO_BARRIER: u32 = 1;
 
-/// One operation, checked.
+/// Checked operation.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Wait(Awaited),

@@ -1,9 +1,10 @@
-//! systemd's manager over the system bus: start and stop a unit, wait for the job. Called by [`crate::systemd`].
+//! Client of systemd's manager over the system bus: starts and stops units, and waits for their jobs. Used by
+//! [`crate::systemd`].
 //!
-//! One connection for all, made when it is needed. A thread of its own makes it and then hears which jobs have ended; the
-//! callers wait for it. What always holds: each wait, for the connection, for an answer and for a job, ends after
-//! [`WITHIN`], also where the bus stands still; and a connection that did not answer is given up.
-//! Asking leaves threads in the process, which must not clone a sandbox any more.
+//! All callers share one connection, made when it is needed. A thread of its own makes it and then receives the ends of
+//! jobs; the callers wait for it. Invariants: each wait, for the connection, for an answer and for a job, ends after
+//! [`WITHIN`], also where the bus hangs; and a connection that did not answer is given up. The first call leaves
+//! threads in the process, which must not clone a sandbox any more.
 
 use crate::Error;
 use std::collections::BTreeMap;
@@ -16,14 +17,14 @@ use zbus::blocking::connection::Builder;
 use zbus::blocking::{Connection, MessageIterator};
 use zbus::zvariant::{DynamicType, OwnedObjectPath, Value};
 
-/// Where the system bus listens (D-Bus specification, "System message bus").
+/// Socket of the system bus (D-Bus specification, "System message bus").
 pub(crate) const SOCKET: &str = "/run/dbus/system_bus_socket";
-/// For each step.
+/// Bound of each step.
 const WITHIN: Duration = Duration::from_secs(15);
-/// How long a name may still be that of the unit before.
+/// Longest time that a name may still belong to the unit before.
 const NAME_WITHIN: Duration = Duration::from_secs(5);
 const NAME_AGAIN: Duration = Duration::from_millis(20);
-/// Signals that may wait to be read.
+/// Most signals that may wait to be read.
 const SIGNALS: usize = 4096;
 
 const MANAGER: &str = "org.freedesktop.systemd1";
@@ -33,7 +34,7 @@ const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
 /// Properties of a unit.
 pub(crate) type Properties<'a> = Vec<(&'a str, Value<'a>)>;
 
-/// The connection, or the lack of one.
+/// State of the connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Bus(Arc<Shared>);
 
@@ -48,7 +49,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     link: Link,
-    /// Jobs that have ended, with their results, of the units that somebody waits for.
+    /// Results of ended jobs, of the units that a caller waits for.
     ended: BTreeMap<String, Vec<(String, String)>>,
 }
 
@@ -67,21 +68,21 @@ impl Link {
     }
 }
 
-/// A connection, which several callers may have at the same time.
+/// Connection that several callers may use at the same time.
 #[derive(Debug)]
 struct Line {
     connection: Connection,
-    /// One of them waited in vain for an answer and closed it: that is why it ended, for the others too.
+    /// A caller got no answer in time and closed it: that is why it ended, for the others too.
     silent: AtomicBool,
 }
 
 impl Bus {
-    /// The machine's.
+    /// Client of the machine's system bus.
     pub(crate) fn system() -> Self {
         Self::at(Path::new(SOCKET), WITHIN)
     }
 
-    /// One that listens there, with a bound for each wait.
+    /// Client of a bus at this socket, with a bound for each wait.
     fn at(socket: &Path, within: Duration) -> Self {
         Self(Arc::new(Shared { socket: socket.to_owned(), within, state: Mutex::default(), changed: Condvar::new() }))
     }
@@ -101,7 +102,7 @@ impl Bus {
         }
     }
 
-    /// Stops a unit, unless that contradicts what systemd is about to do. One that is not there is success.
+    /// Stops a unit, unless that contradicts what systemd is about to do. An absent unit is a success.
     pub(crate) fn stop(&self, unit: &str) -> Result<(), Error> {
         match self.job(unit, "StopUnit", &(unit, "fail")) {
             Err(Error::Systemd { source, .. }) if is(&source, NO_SUCH_UNIT) => Ok(()),
@@ -115,7 +116,7 @@ impl Bus {
         self.call(&line, unit, "SetUnitProperties", &(unit, true, properties)).map(drop)
     }
 
-    /// Calls what begins a job, and waits for its end.
+    /// Calls a method that starts a job, and waits for its end.
     fn job<B: serde::Serialize + DynamicType>(&self, unit: &str, method: &'static str, body: &B) -> Result<(), Error> {
         let line = self.line(unit)?;
         // Before the call: the job may end before its number is known here.
@@ -159,19 +160,20 @@ impl Bus {
                 state.link = Link::Down;
             }
             drop(state);
-            // Whatever the kernel said: the next caller has another connection.
+            // Even if closing fails: the next caller has another connection.
             let _ = line.connection.clone().close();
             self.0.changed.notify_all();
             self.end_of(line, unit)
         })
     }
 
-    /// Why a connection is no more. What was asked over it may be carried out.
+    /// Reason why a connection has ended. Requests sent over it may still be carried out.
     fn end_of(&self, line: &Line, unit: &str) -> Error {
         if line.silent.load(Ordering::Acquire) { self.silence(unit) } else { Error::BusLost { unit: unit.to_owned() } }
     }
 
-    /// The connection, made if there is none. One attempt is made at a time, however many wait for it.
+    /// Returns the connection, made if there is none. Only one attempt is made at a time, however many callers wait for
+    /// it.
     fn line(&self, unit: &str) -> Result<Arc<Line>, Error> {
         let mut state = self.lock();
         if let Link::Down | Link::Failed(_) = state.link {
@@ -219,7 +221,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread: connects, then hears of jobs until the connection ends.
+    /// Thread of the connection: connects, then receives ends of jobs until the connection ends.
     fn serve(&self) {
         let (connection, jobs) = match self.open() {
             Ok(opened) => opened,
@@ -243,7 +245,7 @@ impl Shared {
             }
         }
         let mut state = self.lock();
-        // Another one may be in use by now.
+        // Another connection may be in use by now.
         if state.link.is(&line) {
             state.link = Link::Down;
         }

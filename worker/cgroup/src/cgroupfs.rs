@@ -1,7 +1,8 @@
-//! Making, finding and removing groups by the kernel's files. [`crate::systemd`] makes groups in a scope with parts of it.
+//! Driver by the kernel's files: makes, finds and removes groups. [`crate::systemd`] makes groups in a scope with parts
+//! of it.
 //!
-//! Layout, in each hierarchy: `<parent>/<instance>/{model,worker}`. On v2 a group that passes controllers on may hold no
-//! process, so only these leaves ever do.
+//! Layout, in each hierarchy: `<parent>/<instance>/{model,worker}`. On v2 a group that passes controllers on may hold
+//! no process, so only these leaves ever do.
 
 use crate::cpu_share;
 use crate::hierarchy;
@@ -19,11 +20,11 @@ use std::io;
 use std::path::{Component, Path};
 use std::time::Duration;
 
-/// How long a group may take to become empty after everything in it was killed.
+/// Longest wait for a group to become empty after everything in it was killed.
 pub(crate) const EMPTY_WITHIN: Duration = Duration::from_secs(2);
 
-/// How often controllers are passed down. systemd takes one away that no group below the root uses yet, perhaps between two
-/// steps of ours; once a group below has it, it stays (seen with systemd 252 and 257).
+/// Attempts to pass controllers down. systemd takes one away that no group below the root uses yet, perhaps between two
+/// steps of this driver; once a group below has it, it stays (seen with systemd 252 and 257).
 const DESCENTS: u32 = 10;
 
 /// Groups by directories in the kernel's file systems, v2 or v1.
@@ -31,18 +32,18 @@ const DESCENTS: u32 = 10;
 pub struct Cgroupfs {
     root: CgroupPaths,
     parent: String,
-    /// The instances' directories are scopes of systemd.
+    /// Names of scopes, where the instances' directories are scopes of systemd.
     scopes: Option<Units>,
     page: u64,
-    /// Processors of groups are chosen, where the kernel can.
+    /// Processors of groups can be chosen.
     chooses: bool,
 }
 
 impl Cgroupfs {
-    /// Looks at this host's mounts; `parent` is relative to the root of every hierarchy and is made when it is needed.
+    /// Examines this host's mounts; `parent` is relative to the root of every hierarchy and is made when it is needed.
     ///
     /// # Errors
-    /// [`Error::NoHierarchy`] says what is missing; [`Error::BadName`] when `parent` leaves the tree;
+    /// [`Error::NoHierarchy`] names what is missing; [`Error::BadName`] when `parent` leaves the tree;
     /// [`Error::NotACgroup`] when a mount is hidden by another.
     pub fn detect(parent: &str) -> Result<Self, Error> {
         let file = Path::new("/proc/self/mountinfo");
@@ -63,13 +64,13 @@ impl Cgroupfs {
         Ok(Self { root, parent: parent.to_owned(), scopes: None, page: page.unwrap_or(4096), chooses })
     }
 
-    /// The root of every hierarchy.
+    /// Root of every hierarchy.
     #[must_use]
     pub fn root(&self) -> &CgroupPaths {
         &self.root
     }
 
-    /// The parent, relative to it.
+    /// Parent, relative to the root.
     pub(crate) fn parent(&self) -> &str {
         &self.parent
     }
@@ -79,7 +80,7 @@ impl Cgroupfs {
         Self { parent: Units::path(&units.slice()), scopes: Some(units), ..self.clone() }
     }
 
-    /// The controllers that a group's subgroups need, and those that they use.
+    /// Controllers that a group's subgroups need, and optional ones that they use.
     pub(crate) fn controllers(&self) -> Vec<&'static str> {
         NEEDED.into_iter().chain(self.used()).collect()
     }
@@ -167,8 +168,8 @@ impl Cgroupfs {
         })
     }
 
-    /// Makes the group below a directory that is there; `made` is told each directory before there are limits. On failure
-    /// nothing that it made is left.
+    /// Makes the group below an existing directory; `made` is called for each directory before there are limits. After
+    /// a failure nothing of it is left.
     pub(crate) fn fill(
         &self,
         name: &GroupName,
@@ -191,7 +192,7 @@ impl Cgroupfs {
             confirm(limits, &paths, self.page)
         })();
         if filled.is_err() {
-            // The first failure is the one worth telling.
+            // The first failure is the one to report.
             dirs.iter().for_each(|dir| drop(fs::remove_dir(dir)));
         }
         filled.map(|()| paths)
@@ -267,7 +268,7 @@ impl Driver for Cgroupfs {
     }
 }
 
-/// Enables our controllers for the children of `dir`, where they are not yet.
+/// Enables the used controllers for the children of `dir`, where they are not yet.
 fn pass_controllers(dir: &Path, used: &[&'static str]) -> Result<(), Error> {
     let file = dir.join("cgroup.subtree_control");
     let words = |file: &Path| fs::read_to_string(file).map_err(Error::io("read", file));
@@ -292,7 +293,7 @@ fn pass_controllers(dir: &Path, used: &[&'static str]) -> Result<(), Error> {
     fs::write(&file, text.join(" ")).map_err(|error| missing(&wanted, Some(error)))
 }
 
-/// Limits written to an ordinary directory are kept by its files and by nothing else.
+/// Checks the file systems: an ordinary directory keeps limits in its files, and nothing enforces them.
 fn check_file_systems(paths: &CgroupPaths) -> Result<(), Error> {
     paths.dirs().into_iter().try_for_each(|dir| {
         let unified = paths.unified() == Some(dir);
@@ -316,7 +317,7 @@ fn confirm(limits: &Limits, paths: &CgroupPaths, page: u64) -> Result<(), Error>
     })
 }
 
-/// A name that `list` gave, whoever made the directory: only its form matters.
+/// Checks the form of a name that `list` returned, by whichever program its directory was made.
 pub(crate) fn check_directory(instance: &str) -> Result<(), Error> {
     match Path::new(instance).components().collect::<Vec<_>>()[..] {
         [Component::Normal(_)] => Ok(()),

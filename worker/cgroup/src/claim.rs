@@ -1,11 +1,12 @@
-//! A node's claim to its parent group: what is found below it and has no record is a leftover, and killed, so two nodes
-//! must not share one. Made by the launcher before it looks, held for as long as it lives.
+//! Claim of a node to its parent group: groups below it without a record are leftovers, and killed, so two nodes must
+//! not share one. The launcher makes it first and holds it for as long as it lives.
 //!
-//! A parent is made when it is needed and removed when it is empty, by us or by systemd, so it is no place for a lock. The
-//! root's `cgroup.procs` is always there, and is one file for everybody who sees the tree: a byte of it stands for each
-//! group's name. A parent is locked for one, and what is above it is shared, so that no node is inside another's parent.
+//! A parent is made when it is needed and removed when it is empty, by the driver or by systemd, so it is no place for
+//! a lock. The root's `cgroup.procs` is always there, and is one file for every process that sees the tree: a byte of
+//! it stands for each group's name. A parent is locked exclusively, and the groups above it are shared, so that no node
+//! is inside another's parent.
 //!
-//! What always holds: nothing is written to the file, and the kernel ends the claim with its last descriptor.
+//! Invariants: nothing is written to the file, and the kernel ends the claim with its last descriptor.
 
 use crate::{CgroupPaths, Error};
 use nix::errno::Errno;
@@ -18,7 +19,7 @@ const SHARED: i16 = libc::F_RDLCK as i16;
 #[expect(clippy::cast_possible_truncation, reason = "as above")]
 const FOR_ONE: i16 = libc::F_WRLCK as i16;
 
-/// The node's, until it is dropped.
+/// Claim of the node, until it is dropped.
 #[derive(Debug)]
 pub struct Claim(#[allow(dead_code, reason = "held, never read")] File);
 
@@ -38,13 +39,14 @@ impl Claim {
     }
 }
 
-/// Of the open file, not of the process: one of those would end when the process closes any descriptor of it.
+/// Locks for the open file, not for the process: a lock of the process would end when it closes any descriptor of the
+/// file.
 fn lock(file: &File, group: &str, kind: i16) -> Result<(), Errno> {
     let byte = libc::flock { l_type: kind, l_whence: 0, l_start: place(group), l_len: 1, l_pid: 0 };
     fcntl(file, FcntlArg::F_OFD_SETLK(&byte)).map(drop)
 }
 
-/// The byte that stands for a group: FNV-1a of its name, the same in every version, as far as there are offsets.
+/// Byte that stands for a group: FNV-1a of its name, the same in every version, modulo the range of offsets.
 fn place(group: &str) -> i64 {
     let hash = group
         .bytes()

@@ -1,9 +1,9 @@
-//! A set of processors in the kernel's list form, `0-3,8` (cpuset(7), "List format"). Pure.
+//! Set of processors in the kernel's list form, `0-3,8` (cpuset(7), "List format"). Pure.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// More numbers than any kernel has processors: bounds what a foreign text can make of memory.
+/// Bound of a processor's number, above every kernel's: limits the memory that a foreign text can take.
 const MOST: u32 = 1 << 13;
 
 /// Numbers of processors.
@@ -11,7 +11,7 @@ const MOST: u32 = 1 << 13;
 pub struct CpuSet(BTreeSet<u32>);
 
 impl CpuSet {
-    /// The set that a text of the kernel means; `None` when it is no list.
+    /// Parses the kernel's text; `None` when it is no list.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let number = |text: &str| text.parse().ok().filter(|number| *number < MOST);
@@ -22,24 +22,24 @@ impl CpuSet {
         ranges.collect::<Option<Vec<_>>>().map(|ranges| Self(ranges.into_iter().flatten().collect()))
     }
 
-    /// Its numbers, in order.
+    /// Numbers, in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = u32> {
         self.0.iter().copied()
     }
 
-    /// Whether it is one of them.
+    /// Membership of a processor.
     #[must_use]
     pub fn contains(&self, number: u32) -> bool {
         self.0.contains(&number)
     }
 
-    /// How many there are.
+    /// Number of processors.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// `true` for a set of no processors.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -1,6 +1,6 @@
-//! Processor time of one group: its limit, its use, which processors it may be on, and how it stands back there. For the
-//! launcher, which keeps who computes all the time to few processors. Needs the cpuset controller; without it there is no
-//! share to open.
+//! Processor time of one group: its limit, its use, the processors it may be on, and its lower weight there. The
+//! launcher confines instances that compute all the time to few processors. Needs the cpuset controller; without it
+//! there is no share to open.
 
 use crate::file::{read, write};
 use crate::limits::Setting;
@@ -9,21 +9,21 @@ use crate::{CgroupPaths, CpuSet, Error, Limits};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// An existing group with a limit of processor time.
+/// Existing group with a limit of processor time.
 #[derive(Debug)]
 pub struct CpuShare {
     used: Counter,
     limit_millis: u32,
     processors: PathBuf,
-    /// Written to have no bound of its own: on v2 nothing, and on v1, where a group with processes must name some, those
-    /// of the group above.
+    /// Text that lifts its own bound: on v2 nothing, and on v1, where a group with processes must name some, those of
+    /// the group above.
     inherits: bool,
-    /// The file with the weight of its instance among the others, and what it is there.
+    /// File with the weight of its instance among the others, and its value there.
     weight: Option<(PathBuf, u64)>,
 }
 
-/// Who is kept to processors has this part of its weight. A neighbour that was put there, since it was idle for a moment,
-/// then does what it has to do at once, instead of in turns of some milliseconds.
+/// Divisor of the weight of a confined instance. A neighbour that was put on the same processors, since it was idle for
+/// a moment, then does its work at once, instead of in turns of some milliseconds.
 const STANDS_BACK: u64 = 8;
 
 impl CpuShare {
@@ -49,7 +49,7 @@ impl CpuShare {
         Ok(Some(Self { used: Counter::of_cpu(paths)?, limit_millis, processors, inherits, weight }))
     }
 
-    /// The limit in thousandths of a processor.
+    /// Limit in thousandths of a processor.
     #[must_use]
     pub fn limit_millis(&self) -> u32 {
         self.limit_millis
@@ -63,7 +63,7 @@ impl CpuShare {
         Ok(self.used.read()?.unwrap_or(0))
     }
 
-    /// Keeps the group to these processors from now on, what runs in it already as well, and has it stand back there.
+    /// Confines the group to these processors from now on, its running processes as well, and lowers its weight.
     ///
     /// # Errors
     /// [`Error::Io`] when the kernel refuses: a processor is gone, or the group.
@@ -72,7 +72,7 @@ impl CpuShare {
         self.weigh(STANDS_BACK)
     }
 
-    /// Lets it be on all processors again, which are these, as everybody else.
+    /// Lets it run on `all` processors again, with its full weight.
     ///
     /// # Errors
     /// As [`CpuShare::keep_to`].
@@ -91,15 +91,15 @@ impl CpuShare {
 /// `CAP_SYS_NICE`, by its number in `linux/capability.h`.
 const SYS_NICE: u32 = 23;
 
-/// Whether this process may: the kernel asks for `CAP_SYS_NICE` when a process of somebody else comes into a group with this
-/// controller, and when the controller is enabled above groups with processes.
+/// This process may choose processors: the kernel demands `CAP_SYS_NICE` when another user's process comes into a group
+/// with this controller, and when the controller is enabled above groups with processes.
 pub(crate) fn may_choose() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     effective.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set >> SYS_NICE & 1 == 1)
 }
 
-/// The processors of the groups below `dir`, which is in the cpuset hierarchy.
+/// Processors of the groups below `dir`, which is in the cpuset hierarchy.
 pub(crate) fn available(paths: &CgroupPaths) -> Result<CpuSet, Error> {
     let file = match paths {
         CgroupPaths::V2 { dir } => dir.join("cpuset.cpus.effective"),
@@ -110,7 +110,8 @@ pub(crate) fn available(paths: &CgroupPaths) -> Result<CpuSet, Error> {
     CpuSet::parse(&text).ok_or_else(|| Error::content(&file, &text))
 }
 
-/// On v1 a fresh group has no processors and no memory nodes, and takes no process before it has: those of the one above.
+/// Copies processors and memory nodes from the group above: on v1 a new group has none, and takes no process before it
+/// has.
 pub(crate) fn inherit(dir: &Path) -> Result<(), Error> {
     let Some(above) = dir.parent() else { return Ok(()) };
     ["cpuset.mems", "cpuset.cpus"].into_iter().try_for_each(|name| {
@@ -122,7 +123,7 @@ pub(crate) fn inherit(dir: &Path) -> Result<(), Error> {
     })
 }
 
-/// Quota and period, of which the quota may be none. Pure.
+/// Parses quota and period, of which the quota may be none. Pure.
 fn millis(text: &str) -> Option<u32> {
     let (quota, period) = text.trim().split_once(' ')?;
     let (quota, period): (u64, u64) = (quota.parse().ok()?, period.parse().ok()?);

@@ -1,10 +1,10 @@
-//! What a group writes to a block device that is its model's alone: how much, and how fast at most. For the launcher, which
-//! slows down who writes without end. Needs the io controller of version 2, or of version 1 blkio and a kernel that bounds
-//! dirty pages by device (Linux 6.2); without them there is no share to open.
+//! Writes of a group to a block device that is its model's alone: their number, and their highest speed. The launcher
+//! slows down instances that write without end. Needs the io controller of version 2, or of version 1 blkio and a
+//! kernel that bounds dirty pages by device (Linux 6.2); without them there is no share to open.
 //!
-//! Version 1 does not know whose pages are written back, so there the device has the limit, and not the group. Nor does it
-//! slow down who makes pages dirty: a group at its memory limit would be killed for pages that the device does not take in
-//! time. So few may be dirty there while the device is slow.
+//! Version 1 does not know whose pages are written back, so there the device has the limit, and not the group. Nor does
+//! it slow down the process that makes pages dirty: a group at its memory limit would be killed for pages that the
+//! device does not take in time. So few may be dirty there while the device is slow.
 
 use crate::file::{read, write};
 use crate::mounts;
@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 
 /// Dirty pages of a device that is slow, on version 1, in bytes.
 const DIRTY: u64 = 2 << 20;
-/// What the kernel's statistics call a sector, whatever the device has (Documentation/block/stat.rst).
+/// Sector of the kernel's statistics, whatever the device has (Documentation/block/stat.rst).
 const SECTOR: u64 = 512;
 /// `sectors written` of the statistics of a device, the seventh field.
 const WRITTEN: usize = 6;
 
-/// An existing group and a device.
+/// Existing group and a device.
 #[derive(Debug)]
 pub struct DiskShare {
     /// `major:minor`.
@@ -28,17 +28,17 @@ pub struct DiskShare {
     bound: Bound,
 }
 
-/// What holds the limit.
+/// Place of the limit.
 #[derive(Debug)]
 enum Bound {
-    /// A line in this file of the group, which goes with it.
+    /// Line in this file of the group, which goes with it.
     Group(PathBuf),
-    /// A line in this file of the hierarchy's root, and files in this folder of the device; all of them stay.
+    /// Line in this file of the hierarchy's root, and files in this folder of the device; all of them stay.
     Device { lines: PathBuf, device: PathBuf },
 }
 
 impl DiskShare {
-    /// Opens a group's share of the device `major:minor`; `None` where there is nothing that could limit it.
+    /// Opens a group's share of the device `major:minor`; `None` where nothing could limit it.
     ///
     /// # Errors
     /// [`Error::Io`] and [`Error::Content`] when the kernel's files are not as they should be, or gone.
@@ -61,19 +61,19 @@ impl DiskShare {
         Ok(Some(share))
     }
 
-    /// Which it is: `major:minor`.
+    /// Device number: `major:minor`.
     #[must_use]
     pub fn device(&self) -> &str {
         &self.device
     }
 
-    /// How large it is, in bytes.
+    /// Size in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What was written to the device since it is there, by whomever, in bytes.
+    /// Bytes written to the device since it exists, by any process.
     ///
     /// # Errors
     /// [`Error::Io`] once it is gone.
@@ -82,7 +82,7 @@ impl DiskShare {
         written(&text).ok_or_else(|| Error::content(&self.statistics, &text))
     }
 
-    /// Lets it write so many bytes a second at most.
+    /// Limits its writes to so many bytes a second.
     ///
     /// # Errors
     /// [`Error::Io`] when the kernel refuses: the group is gone, or the device.
@@ -97,7 +97,7 @@ impl DiskShare {
         }
     }
 
-    /// Lets it write as fast as it can again.
+    /// Lifts the limit.
     ///
     /// # Errors
     /// As [`DiskShare::slow_down`].
@@ -133,7 +133,7 @@ fn of_device(device: &str) -> Result<Option<Bound>, Error> {
     Ok(bound.filter(Bound::is_there))
 }
 
-/// From the statistics of a device. Pure.
+/// Parses the statistics of a device. Pure.
 fn written(text: &str) -> Option<u64> {
     let sectors: u64 = text.split_ascii_whitespace().nth(WRITTEN)?.parse().ok()?;
     sectors.checked_mul(SECTOR)

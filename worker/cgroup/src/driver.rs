@@ -1,11 +1,11 @@
-//! What a way to have control groups does. Called by the launcher; workers only open what was made.
+//! Interface of the drivers that make control groups. The launcher uses them; workers only open existing groups.
 
 use crate::{CgroupPaths, CpuSet, Error, Group, GroupName, Limits};
 
-/// A way to have control groups: the kernel's files ([`crate::Cgroupfs`]), or systemd, which owns the tree
+/// Maker of control groups: by the kernel's files ([`crate::Cgroupfs`]), or through systemd, which owns the tree
 /// ([`crate::Drivers`] has both).
 pub trait Driver: Send + Sync {
-    /// The driver that makes groups, as the node's configuration calls it.
+    /// Name of the driver that makes groups, as in the node's configuration.
     fn name(&self) -> &'static str;
 
     /// Makes a group under its limits, in every hierarchy.
@@ -15,7 +15,7 @@ pub trait Driver: Send + Sync {
     /// every limit. Nothing is left then.
     fn create(&self, name: &GroupName, limits: &Limits) -> Result<CgroupPaths, Error>;
 
-    /// Moves a process into a group that was made: from then on the group lives by it.
+    /// Moves a process into a new group: from then on the group lives by it.
     ///
     /// # Errors
     /// [`Error::Io`] when the kernel refuses; the process may be in some of the hierarchies then, and must end.
@@ -23,29 +23,29 @@ pub trait Driver: Send + Sync {
         Group::open(paths)?.take(pid).map_err(Error::io("move a process into", paths.memory()))
     }
 
-    /// Where the group is, or would be.
+    /// Paths that the group has, or would have.
     fn paths(&self, name: &GroupName) -> CgroupPaths;
 
-    /// The processors of all groups together; none before the first group, or without the cpuset controller.
+    /// Processors of all groups together; none before the first group, or without the cpuset controller.
     ///
     /// # Errors
     /// [`Error::Io`] and [`Error::Content`] when the kernel's file is not as it should be.
     fn processors(&self) -> Result<CpuSet, Error>;
 
-    /// Removes a group, which must have ended: waits up to two seconds for its last process to go. The directory of
-    /// the instance goes with its last group. A group that is gone already is success.
+    /// Removes a group, which must have ended: waits up to two seconds for its last process to go. The directory of the
+    /// instance goes with its last group. Removing an absent group is a success.
     ///
     /// # Errors
     /// [`Error::Outside`] for paths that are not this driver's, [`Error::Busy`] when processes stay.
     fn remove(&self, paths: &CgroupPaths) -> Result<(), Error>;
 
-    /// The instances that have directories below the parent, whole or in part.
+    /// Instances that have directories below the parent, whole or in part.
     ///
     /// # Errors
     /// [`Error::Io`] when a hierarchy cannot be read.
     fn list(&self) -> Result<Vec<String>, Error>;
 
-    /// Kills everything in an instance's groups and removes them: for what a crash left behind.
+    /// Kills everything in an instance's groups and removes them: for leftovers of a crash.
     ///
     /// # Errors
     /// As [`Driver::remove`].

@@ -1,5 +1,5 @@
-//! Which driver makes groups on this machine, and both of them for what is there: what one has made is found, adopted and
-//! removed after a change to the other. Called by the launcher at its start, and to say which it would be.
+//! Choice of the driver that makes groups on this machine, and both drivers for existing groups: those of the other
+//! driver are found, adopted and removed after a change.
 
 use crate::bus::SOCKET;
 use crate::systemd::Systemd;
@@ -9,30 +9,30 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// What the node's configuration asks for.
+/// Driver wanted by the node's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wanted {
-    /// systemd where it can be, else the kernel's files.
+    /// systemd where possible, else the kernel's files.
     Auto,
-    /// systemd or nothing.
+    /// systemd, or an error.
     Systemd,
     /// The kernel's files.
     Cgroupfs,
 }
 
-/// The driver that makes groups, and beside it the one that may have made some.
+/// Both drivers: the chosen one makes groups, and the other may have made some.
 pub struct Drivers {
     files: Cgroupfs,
     scopes: Option<Systemd>,
-    /// Why it is the kernel's files; `None` when it is systemd.
+    /// Reason for the kernel's files; `None` when systemd makes the groups.
     why_files: Option<String>,
 }
 
-/// What decides.
+/// Facts of the machine that decide.
 struct Facts<'a> {
     /// The controllers are in the unified tree.
     unified: bool,
-    /// `/run/systemd/system` is there, which says that systemd booted the machine (sd_booted(3)).
+    /// `/run/systemd/system` exists: systemd booted the machine (sd_booted(3)).
     booted: bool,
     /// `/proc/1/cgroup`, as this process sees it.
     init: &'a str,
@@ -41,10 +41,10 @@ struct Facts<'a> {
 }
 
 impl Drivers {
-    /// Looks at the machine. `parent` names groups and slices: see [`Cgroupfs::detect`].
+    /// Examines the machine. `parent` names groups and slices: see [`Cgroupfs::detect`].
     ///
     /// # Errors
-    /// As [`Cgroupfs::detect`], and [`Error::NoSystemd`] when systemd is asked for and cannot be.
+    /// As [`Cgroupfs::detect`], and [`Error::NoSystemd`] when systemd is wanted and cannot be used.
     pub fn detect(wanted: Wanted, parent: &str) -> Result<Self, Error> {
         let files = Cgroupfs::detect(parent)?;
         let unified = matches!(files.root(), CgroupPaths::V2 { .. });
@@ -64,7 +64,7 @@ impl Drivers {
         Ok(Self { files, scopes, why_files })
     }
 
-    /// Why it is the kernel's files that groups are made with; `None` when systemd makes them.
+    /// Reason why groups are made by the kernel's files; `None` when systemd makes them.
     #[must_use]
     pub fn why_files(&self) -> Option<&str> {
         self.why_files.as_deref()
@@ -73,8 +73,8 @@ impl Drivers {
     /// Claims the parent group, with everything below it, for as long as the claim lives.
     ///
     /// # Errors
-    /// [`Error::Claimed`] when another launcher has it, or one above or below it; [`Error::Io`] when the root of the tree
-    /// cannot be locked.
+    /// [`Error::Claimed`] when another launcher has it, or one above or below it; [`Error::Io`] when the root of the
+    /// tree cannot be locked.
     pub fn claim(&self) -> Result<Claim, Error> {
         Claim::new(self.files.root(), self.files.parent())
     }
@@ -91,7 +91,7 @@ impl Drivers {
         std::iter::once(&self.files as &dyn Driver).chain(scopes)
     }
 
-    /// Who has made a group of this instance, or would.
+    /// Driver that has made, or would make, this group.
     fn of(&self, group: &CgroupPaths) -> &dyn Driver {
         match &self.scopes {
             Some(scopes) if scopes.has(group) => scopes,
@@ -147,7 +147,7 @@ impl Driver for Drivers {
     }
 }
 
-/// Why systemd cannot make groups for this process. Pure.
+/// Reason why systemd cannot make groups for this process. Pure.
 fn lacks(facts: &Facts<'_>) -> Option<String> {
     let init = facts.init.lines().find_map(|line| line.strip_prefix("0::"));
     let why = if !facts.unified {
@@ -184,7 +184,7 @@ mod tests {
         }
     }
 
-    /// On a machine without it, systemd is refused when it is asked for, and passed over when it is not.
+    /// On a machine without systemd it is refused when it is wanted, and skipped when it is not.
     #[test]
     fn what_is_asked_for() {
         let parent = format!("omni-test-{}-drivers", std::process::id());

@@ -1,4 +1,4 @@
-//! What can go wrong with a control group. The launcher turns these into the reason of a failed start.
+//! Errors of control groups. The launcher turns them into the reason of a failed start.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ pub enum Error {
          and cpuacct (Debian: `apt-get install cgroupfs-mount`)"
     )]
     NoHierarchy {
-        /// What was looked for and not found.
+        /// Controllers or mounts that were not found.
         missing: String,
     },
     /// A name cannot become a group below the parent.
@@ -23,25 +23,25 @@ pub enum Error {
     BadName {
         /// The name, cut to 80 characters.
         name: String,
-        /// The form it should have.
+        /// Form that it should have.
         expected: &'static str,
     },
     /// A limit that makes no sense, before the kernel was asked.
     #[error("a limit of {value} for {what} is below the least possible, {least}")]
     BadLimit {
-        /// The resource and its unit.
+        /// Resource and its unit.
         what: &'static str,
-        /// What was asked for.
+        /// Requested limit.
         value: u64,
-        /// The least that works.
+        /// Least limit that works.
         least: u64,
     },
     /// A directory that should be a control group is an ordinary one: limits written there limit nothing.
     #[error("{} is not on a {} file system; limits there would have no effect", dir.display(), if *unified { "cgroup2" } else { "cgroup v1" })]
     NotACgroup {
-        /// The directory.
+        /// Directory.
         dir: PathBuf,
-        /// Whether it should be in the unified tree.
+        /// It should be in the unified tree.
         unified: bool,
     },
     /// A controller is not passed down to a group of the unified tree.
@@ -50,11 +50,11 @@ pub enum Error {
          the kernel allows only while the parent itself holds no process", dir.display()
     )]
     ControllersMissing {
-        /// The directory whose children lack them.
+        /// Directory whose children lack them.
         dir: PathBuf,
-        /// Their names.
+        /// Names of the controllers.
         missing: String,
-        /// The kernel's refusal when we tried to enable them.
+        /// The kernel's refusal to enable them.
         #[source]
         source: Option<io::Error>,
     },
@@ -64,29 +64,29 @@ pub enum Error {
          [node] of this node's configuration to one of its own"
     )]
     Claimed {
-        /// The parent, relative to the root of the hierarchy.
+        /// Parent, relative to the root of the hierarchy.
         parent: String,
     },
     /// The group is there already: left over by a crash, or in use.
     #[error("control group {} exists already", dir.display())]
     Exists {
-        /// The directory.
+        /// Directory.
         dir: PathBuf,
     },
     /// The kernel holds another value than the one set, or none.
     #[error("limit {} was not applied: wanted {wanted}, found {found}", file.display())]
     LimitNotApplied {
-        /// The limit's file.
+        /// File of the limit.
         file: PathBuf,
-        /// The value that was set.
+        /// Value that was set.
         wanted: String,
-        /// The value read back, or why none could be read.
+        /// Value read back, or the reason why none could be read.
         found: String,
     },
     /// `cgroups-rs` reported a limit that the kernel refused.
     #[error("cannot set the limits of control group {name}")]
     Apply {
-        /// The group, relative to the root of the hierarchy.
+        /// Group, relative to the root of the hierarchy.
         name: String,
         /// The library's report.
         #[source]
@@ -95,7 +95,7 @@ pub enum Error {
     /// A path that is not a group of this driver; nothing was touched.
     #[error("{} is not a group below {}", dir.display(), parent.display())]
     Outside {
-        /// The path.
+        /// Directory.
         dir: PathBuf,
         /// The driver's parent group in the same hierarchy.
         parent: PathBuf,
@@ -103,90 +103,88 @@ pub enum Error {
     /// Processes were still there after the time that a kill takes.
     #[error("control group {} still has processes after {waited:?}", dir.display())]
     Busy {
-        /// The directory.
+        /// Directory.
         dir: PathBuf,
-        /// How long it was waited for.
+        /// Time that was waited.
         waited: Duration,
     },
-    /// Groups by systemd were asked for, where it cannot make them.
+    /// Groups by systemd are wanted, where it cannot make them.
     #[error(
         "systemd cannot make control groups here: {why}; set `cgroup-driver` in [node] of the node's configuration to \
          \"auto\" or \"cgroupfs\""
     )]
     NoSystemd {
-        /// What is missing.
+        /// Missing condition.
         why: String,
     },
     /// systemd refused.
     #[error("systemd refuses {action} of {unit}")]
     Systemd {
-        /// The method that was called.
+        /// Method that was called.
         action: &'static str,
-        /// The unit.
         unit: String,
-        /// Its words.
+        /// systemd's error.
         #[source]
         source: Box<zbus::Error>,
     },
-    /// Nobody listens, or not to us.
+    /// The bus does not accept this client.
     #[error("the system bus cannot be reached for {unit}: systemctl status dbus.socket dbus")]
     NoBus {
-        /// The unit.
+        /// Unit.
         unit: String,
-        /// Why.
+        /// Cause.
         #[source]
         source: Box<zbus::Error>,
     },
-    /// A job of systemd did not do what it should.
+    /// A job of systemd failed.
     #[error("the job of systemd for {unit} ended as `{result}`: journalctl -u {unit}")]
     Job {
-        /// The unit.
+        /// Unit.
         unit: String,
-        /// Its result as systemd names it.
+        /// Result as systemd names it.
         result: String,
     },
-    /// Nobody answered.
+    /// The bus or systemd did not answer.
     #[error("the system bus or systemd did not answer within {waited:?} for {unit}: systemctl status dbus")]
     BusSilent {
-        /// The unit.
+        /// Unit.
         unit: String,
-        /// How long it was waited for.
+        /// Time that was waited.
         waited: Duration,
     },
     /// The bus went away while systemd worked.
     #[error("the connection to the system bus ended while {unit} was waited for")]
     BusLost {
-        /// The unit.
+        /// Unit.
         unit: String,
     },
     /// The content of one of the kernel's files was not of its documented form.
     #[error("unexpected content in {}: {content}", file.display())]
     Content {
-        /// The file.
+        /// File.
         file: PathBuf,
-        /// The beginning of what was read.
+        /// Beginning of the content.
         content: String,
     },
     /// A system call failed.
     #[error("cannot {action} {}", path.display())]
     Io {
-        /// What was tried, as a verb.
+        /// Attempted action, as a verb.
         action: &'static str,
-        /// On which file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         #[source]
         source: io::Error,
     },
 }
 
 impl Error {
-    /// A text that is not of the file's form.
+    /// Error for a text that is not of the file's form.
     pub(crate) fn content(file: &Path, text: &str) -> Self {
         Self::Content { file: file.to_owned(), content: text.chars().take(80).collect() }
     }
 
-    /// For `map_err`: the failure of one system call on one path.
+    /// Error of a system call on a path, for `map_err`.
     pub(crate) fn io<E: Into<io::Error>>(action: &'static str, path: &Path) -> impl FnOnce(E) -> Self {
         move |source| Self::Io { action, path: path.to_owned(), source: source.into() }
     }

@@ -1,4 +1,4 @@
-//! The kernel's files, with errors that name them. For the shares, which read and write single ones.
+//! Reads and writes of the kernel's files, with errors that name them.
 
 use crate::Error;
 use std::fs;

@@ -1,4 +1,4 @@
-//! A group in use: what the worker holds of its model's group.
+//! Existing group, as the worker uses its model's.
 
 use crate::{CgroupPaths, Error};
 use crate::{members, place};
@@ -10,13 +10,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// An existing group, with the descriptors that joining takes opened beforehand.
+/// Existing group, with the descriptors for joining opened beforehand.
 #[derive(Debug)]
 pub struct Group {
     paths: CgroupPaths,
-    /// In every hierarchy: moves whole processes.
+    /// `cgroup.procs` in every hierarchy: moves whole processes.
     procs: Vec<File>,
-    /// In every hierarchy of version 1: moves single threads.
+    /// `tasks` in every hierarchy of version 1: moves single threads.
     tasks: Vec<File>,
     unified: Option<File>,
 }
@@ -45,46 +45,47 @@ impl Group {
         })
     }
 
-    /// Where it is.
+    /// Directories of the group.
     #[must_use]
     pub fn paths(&self) -> &CgroupPaths {
         &self.paths
     }
 
-    /// The group's directory in the unified tree, for `CLONE_INTO_CGROUP`; `None` where that is not mounted.
+    /// Directory in the unified tree, for `CLONE_INTO_CGROUP`; `None` where that is not mounted.
     #[must_use]
     pub fn unified(&self) -> Option<BorrowedFd<'_>> {
         self.unified.as_ref().map(AsFd::as_fd)
     }
 
-    /// Moves the calling thread into the group in every hierarchy of version 1. A process that has no other thread, and was
-    /// cloned into [`Group::unified`], is all in it then. One write for each, nothing allocated: a cloned child may call it
-    /// before it does anything else.
+    /// Moves the calling thread into the group in every hierarchy of version 1. A process that has no other thread, and
+    /// was cloned into [`Group::unified`], is all in it then. One write for each, nothing allocated: a cloned child may
+    /// call it before it does anything else.
     ///
-    /// Not by `cgroup.procs`: what moves processes excludes every fork and exit of the machine, for which it waits out a
-    /// grace period, of 4 to 15 ms; a thread that moves itself need not (`cgroup_procs_write_start` of the kernel).
+    /// Not by `cgroup.procs`: moving a process excludes every fork and exit of the machine, for which the kernel waits
+    /// out a grace period, of 4 to 15 ms; a thread that moves itself need not (`cgroup_procs_write_start` of the
+    /// kernel).
     ///
     /// # Errors
-    /// The kernel's answer; the process may then be in some of the hierarchies and must end.
+    /// The kernel's error; the process may then be in some of the hierarchies and must end.
     pub fn join_self(&self) -> io::Result<()> {
         self.tasks.iter().try_for_each(|mut tasks| tasks.write_all(b"0"))
     }
 
-    /// Moves a process of somebody else into the group, in every hierarchy. What it has allocated stays charged where it
+    /// Moves another process into the group, in every hierarchy. Memory that it has allocated stays charged where it
     /// was.
     ///
     /// # Errors
-    /// The kernel's answer; the process may then be in some of the hierarchies and must end.
+    /// The kernel's error; the process may then be in some of the hierarchies and must end.
     pub fn take(&self, pid: i32) -> io::Result<()> {
         let text = pid.to_string();
         self.procs.iter().try_for_each(|mut procs| procs.write_all(text.as_bytes()))
     }
 
     /// As [`Group::take`], for a process that may end at any time, so that its number may become another's: `ended` is
-    /// asked around every write. Whoever has the number after the end is put back before this returns.
+    /// checked around every write. A process that got the number afterwards is put back before this returns.
     ///
     /// # Errors
-    /// The kernel's answer, or `ESRCH` when it has ended; as with [`Group::take`] otherwise.
+    /// The kernel's error, or `ESRCH` when it has ended; as with [`Group::take`] otherwise.
     pub fn take_unless(&self, pid: i32, ended: impl Fn() -> bool) -> io::Result<()> {
         let text = pid.to_string();
         let gone = || io::Error::from(Errno::ESRCH);
@@ -93,7 +94,7 @@ impl Group {
             if ended() {
                 return Err(gone());
             }
-            // Of a successor, when there is one already.
+            // Groups of a successor, when there is one already.
             let before = place::read(pid)?;
             let written = procs.write_all(text.as_bytes());
             if ended() {
@@ -114,7 +115,7 @@ impl Group {
         members::kill(&self.paths.dirs())
     }
 
-    /// Its processes, as this process's namespace numbers them.
+    /// Processes of the group, as this process's namespace numbers them.
     ///
     /// # Errors
     /// [`Error::Io`] when they cannot be read; a group that is gone has none.
@@ -122,7 +123,7 @@ impl Group {
         members::read_procs(self.paths.memory())
     }
 
-    /// Whether no process is left in it. A zombie counts as gone.
+    /// No process is left in it. A zombie counts as gone.
     ///
     /// # Errors
     /// [`Error::Io`] when that cannot be read; a group that is gone is empty.

@@ -1,7 +1,7 @@
-//! The host's trees as `cgroups-rs` wants them: only the controllers that we use, at the places where they are mounted.
+//! Adapter to `cgroups-rs`: the host's trees with only the controllers in use, at the places where they are mounted.
 //!
-//! The library's own hierarchies expect everything at `/sys/fs/cgroup` and touch every controller they find there.
-//! They would also take a plain directory for a group: [`crate::cgroupfs`] checks file systems before and values after.
+//! The library's own hierarchies expect everything at `/sys/fs/cgroup` and touch every controller they find there. They
+//! would also take a plain directory for a group: [`crate::cgroupfs`] checks file systems before and values after.
 
 use crate::{CgroupPaths, Error, Limits};
 use cgroups_rs::fs::cpu::CpuController;
@@ -21,7 +21,7 @@ impl Hierarchy for Tree {
             CgroupPaths::V2 { dir } => (dir, dir, dir),
             CgroupPaths::V1 { memory, pids, cpu, .. } => (memory, pids, cpu),
         };
-        // The second path is the mount's root inside the hierarchy; the library reads it for nothing that we call.
+        // The second path is the mount's root inside the hierarchy; no call in use here reads it.
         let root = PathBuf::new;
         vec![
             Subsystem::Mem(MemController::new(memory.clone(), root(), v2)),
@@ -47,7 +47,7 @@ impl Hierarchy for Tree {
     }
 }
 
-/// Sets `limits` on the existing group `name` below `root`, and the weight of its instance on the group above. Silence
+/// Sets `limits` on the existing group `name` below `root`, and the weight of its instance on the group above. No error
 /// is no success: read the values back.
 pub(crate) fn apply(root: &CgroupPaths, name: &str, limits: &Limits, page: u64) -> Result<(), Error> {
     let group = Cgroup::load(Box::new(Tree(root.clone())), name);

@@ -3,15 +3,16 @@
 //! The launcher makes and removes groups through a [`Driver`]; a worker opens its model's [`Group`] to join, kill and
 //! measure it, and an [`OomWatch`] to tell an out-of-memory kill from every other end.
 //!
-//! What always holds:
-//! - A group that [`Driver::create`] returned has every limit: each one was read back from a file whose file system
-//!   was checked. On failure nothing that it made is left.
-//! - Nothing outside the driver's parent group is ever changed, but for enabling controllers on the way down to it, in a
-//!   container for room that this needs, and on v1 for how fast a device that is a model's alone is written to.
+//! Invariants:
+//! - A group that [`Driver::create`] returned has every limit: each one was read back from a file whose file system was
+//!   checked. After a failure nothing of it is left.
+//! - Nothing outside the driver's parent group is ever changed, but for enabling controllers on the way down to it, in
+//!   a container for room that this needs, and on v1 for the write speed of a device that is a model's alone.
 //! - Every wait has an end.
 //!
 //! `cgroups-rs` writes the limits. It drops errors of single files and takes any directory for a cgroup, so this crate
-//! makes the directories, checks them and reads back; and it has no kill, no v2 events and no descriptors to spawn into.
+//! makes the directories, checks them and reads back; and it has no kill, no v2 events and no descriptors to spawn
+//! into.
 
 mod bus;
 mod cgroupfs;

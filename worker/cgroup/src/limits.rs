@@ -1,32 +1,32 @@
-//! The limits of a group, and the exact file contents by which the kernel confirms them. Pure.
+//! Limits of a group, and the exact file contents by which the kernel confirms them. Pure.
 
 use crate::{CgroupPaths, Error};
 use cgroups_rs::fs::{CpuResources, MaxValue, MemoryResources, PidResources, Resources};
 use std::path::PathBuf;
 
-/// The period of the CPU quota, the kernel's default, in microseconds.
+/// Period of the CPU quota, the kernel's default, in microseconds.
 const CPU_PERIOD_USEC: u64 = 100_000;
-/// The weight of one CPU, which is what the kernel gives a group that asks for nothing: v2, v1.
+/// Weight of one CPU, which is the kernel's default for a group: v2, v1.
 const CPU_WEIGHT: [u64; 2] = [100, 1024];
 
-/// Buffers of sockets in version 1: one of so many parts of the memory, and no more than so many bytes. The kernel lets all
-/// of a machine have about an eleventh of its memory (`net.ipv4.tcp_mem`): groups that share its memory out stay below that
+/// Buffers of sockets in version 1: this part of the memory, at most, and a number of bytes. The kernel lets all of a
+/// machine have about an eleventh of its memory (`net.ipv4.tcp_mem`): groups that share its memory out stay below that
 /// together, and none has a large part of it.
 const SOCKET_PART: u64 = 16;
 const SOCKET_BYTES: u64 = 64 << 20;
 
-/// What a group may use; `None` leaves a resource unlimited. Where memory is limited there is no swap beside it.
+/// Limits of a group; `None` leaves a resource unlimited. Where memory is limited there is no swap beside it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
     /// Memory in bytes; the kernel counts whole pages, so it is rounded down to one.
     pub memory_bytes: Option<u64>,
-    /// Processes and threads.
+    /// Number of processes and threads.
     pub pids: Option<u32>,
     /// Thousandths of a CPU: 2000 is two CPUs. Where there is not enough for all, instances share in this proportion.
     pub cpu_millis: Option<u32>,
 }
 
-/// One limit as its file shows it.
+/// Limit as its file shows it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
     pub(crate) file: PathBuf,
@@ -45,7 +45,7 @@ impl Limits {
         least("CPU, in thousandths", self.cpu_millis.map(u64::from), 10)
     }
 
-    /// The limits as `cgroups-rs` takes them.
+    /// Limits as `cgroups-rs` takes them.
     pub(crate) fn resources(&self, version: &CgroupPaths) -> Resources {
         let bytes = self.memory_bytes.map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
         let mut memory = MemoryResources { memory_hard_limit: bytes, ..MemoryResources::default() };
@@ -63,7 +63,7 @@ impl Limits {
         Resources { memory, pid, cpu, ..Resources::default() }
     }
 
-    /// Every file of the group that must hold a value once the limits are set.
+    /// Files of the group that must hold a value once the limits are set.
     pub(crate) fn settings(&self, paths: &CgroupPaths, page: u64) -> Vec<Setting> {
         let memory = self.memory_bytes.map(|bytes| (bytes / page * page).to_string());
         let pids = self.pids.map(|pids| pids.to_string());
@@ -90,8 +90,8 @@ impl Limits {
         wanted.into_iter().filter_map(setting).collect()
     }
 
-    /// The weight of the group's instance among the others, in the group above: the CPU limit is a bound, and who has
-    /// the larger one must not be held to an equal part by many small ones.
+    /// Weight of the group's instance among the others, in the group above: the CPU limit is a bound, and an instance
+    /// with a larger one must not be held to an equal part by many small ones.
     pub(crate) fn weight(&self, paths: &CgroupPaths) -> Option<Setting> {
         let millis = u64::from(self.cpu_millis?);
         let (dir, file, one, bounds) = match paths {
@@ -102,7 +102,7 @@ impl Limits {
         Some(Setting { file: dir.parent()?.join(file), value })
     }
 
-    /// The limit of what TCP and UDP keep in buffers, orphaned connections included. Version 1 counts that apart and, without
+    /// Limit of the buffers of TCP and UDP, orphaned connections included. Version 1 counts that apart and, without
     /// this limit, not at all; a kernel without the file has no such count. In version 2 it is part of `memory.max`.
     pub(crate) fn sockets(&self, paths: &CgroupPaths, page: u64) -> Option<Setting> {
         let CgroupPaths::V1 { memory, .. } = paths else { return None };

@@ -1,5 +1,5 @@
-//! The processes of a group: are there any, end them all, wait until they are gone. Works on the directories of one
-//! group, some of which may be missing already.
+//! Processes of a group: whether there are any, killing them, and waiting for their end. Works on the directories of
+//! one group, some of which may be missing already.
 
 use crate::Error;
 use crate::pidfd::PidFd;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const ROUNDS: u32 = 100;
 /// Descriptors held at once while killing.
 const BATCH: usize = 256;
-/// The longest pause between two looks where the kernel has nothing to wait on.
+/// Longest pause between two reads where the kernel has nothing to wait on.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// Sends SIGKILL to every process of the group. Returns before they are gone: see [`wait_empty`].
@@ -61,7 +61,7 @@ fn kill_listed(dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether no process is left in any of the directories (or below, on v2).
+/// No process is left in any of the directories (or below, on v2).
 pub(crate) fn is_empty(dirs: &[&Path]) -> Result<bool, Error> {
     for dir in dirs {
         if !read_procs(dir)?.is_empty() || populated(dir)? {
@@ -78,7 +78,7 @@ pub(crate) fn is_empty(dirs: &[&Path]) -> Result<bool, Error> {
 pub(crate) fn wait_empty(dirs: &[&Path], limit: Duration) -> Result<(), Error> {
     let end = Instant::now() + limit;
     let mut pause = Duration::from_millis(1);
-    // Watched before the first look, so that no change is missed between look and wait.
+    // Watched before the first read, so that no change is missed between read and wait.
     let events = dirs.iter().find_map(|dir| File::open(dir.join("cgroup.events")).ok());
     loop {
         if let Some(events) = &events {
@@ -93,7 +93,7 @@ pub(crate) fn wait_empty(dirs: &[&Path], limit: Duration) -> Result<(), Error> {
             return Err(Error::Busy { dir, waited: limit });
         }
         match &events {
-            // The v1 directories follow within a moment of the unified one: look again after the pause at the latest.
+            // The v1 directories follow within a moment of the unified one: read again after the pause at the latest.
             Some(events) => wait_for_change(events, pause.min(left)),
             None => thread::sleep(pause.min(left)),
         }
@@ -127,7 +127,7 @@ pub(crate) fn read_procs(dir: &Path) -> Result<Vec<i32>, Error> {
     text.lines().map(number).filter(|pid| !matches!(pid, Ok(0))).collect()
 }
 
-/// Whether `cgroup.events` says that the group or one below it has processes; false where there is no such file.
+/// `cgroup.events` reports processes in the group or one below it; false where there is no such file.
 fn populated(dir: &Path) -> Result<bool, Error> {
     let file = dir.join("cgroup.events");
     let Some(text) = read(&file)? else { return Ok(false) };
@@ -146,12 +146,12 @@ fn read(file: &Path) -> Result<Option<String>, Error> {
     }
 }
 
-/// No such file, or a file of a directory that was removed while it was open.
+/// Error of a missing file, or of a file of a directory that was removed while it was open.
 fn gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(nix::libc::ENODEV)
 }
 
-/// Reading re-arms the notification.
+/// Reads, which re-arms the notification.
 fn consume(mut events: &File) {
     let mut buffer = [0; 64];
     let _ = io::Seek::rewind(&mut events);

@@ -1,29 +1,29 @@
-//! Which tree of control groups this host has: parsed from `/proc/self/mountinfo` (proc_pid_mountinfo(5)). Pure.
+//! The host's tree of control groups, parsed from `/proc/self/mountinfo` (proc_pid_mountinfo(5)). Pure.
 
 use crate::{CgroupPaths, Error};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// The controllers that a model needs in the unified tree.
+/// Controllers that a model needs in the unified tree.
 pub(crate) const NEEDED: [&str; 3] = ["cpu", "memory", "pids"];
 
-/// Processors for instances that compute all the time, where the tree has it and this process may.
+/// Controller that confines busy instances to processors, where the tree has it and this process may.
 pub(crate) const PROCESSORS: &str = "cpuset";
 
-/// How fast an instance may write, where the unified tree has it.
+/// Controller that bounds an instance's writes, where the unified tree has it.
 pub(crate) const DISKS: &str = "io";
 
-/// A mounted hierarchy.
+/// Mounted hierarchy.
 #[derive(Debug, PartialEq, Eq)]
 struct Mount<'a> {
     point: PathBuf,
     unified: bool,
-    /// Of the superblock: on v1, the names of the hierarchy's controllers are among them.
+    /// Options of the superblock: on v1, the names of the hierarchy's controllers are among them.
     options: &'a str,
 }
 
-/// The paths of the root group, from the text of `/proc/self/mountinfo`; `controllers` gives the content of
+/// Paths of the root group, from the text of `/proc/self/mountinfo`; `controllers` returns the content of
 /// `cgroup.controllers` in the root of a mounted v2 tree.
 ///
 /// # Errors
@@ -52,7 +52,7 @@ pub(crate) fn root_group(mountinfo: &str, controllers: impl Fn(&Path) -> String)
     }
 }
 
-/// Where a controller of version 1 is mounted.
+/// Mount point of a controller of version 1.
 pub(crate) fn hierarchy(mountinfo: &str, controller: &str) -> Option<PathBuf> {
     of_version_1(&mountinfo.lines().filter_map(parse).collect::<Vec<_>>(), controller)
 }
@@ -62,8 +62,8 @@ fn of_version_1(mounts: &[Mount<'_>], controller: &str) -> Option<PathBuf> {
     mounts.iter().find(has).map(|mount| mount.point.clone())
 }
 
-/// One line, when it is a mount of control groups:
-/// `31 23 0:28 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory`.
+/// Parses a line, when it is a mount of control groups: `31 23 0:28 / /sys/fs/cgroup/memory rw,relatime shared:9 -
+/// cgroup cgroup rw,memory`.
 fn parse(line: &str) -> Option<Mount<'_>> {
     let (before, after) = line.split_once(" - ")?;
     let point = before.split(' ').nth(4)?;
@@ -77,7 +77,7 @@ fn parse(line: &str) -> Option<Mount<'_>> {
     Some(Mount { point: unescape(point), unified, options })
 }
 
-/// Space, tab, newline and backslash are written as three octal digits after a backslash.
+/// Decodes space, tab, newline and backslash, which are written as three octal digits after a backslash.
 fn unescape(text: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,9 +1,10 @@
-//! Names of groups below the driver's parent: `<instance>/<part>`. They become paths, so they are checked, never repaired.
+//! Names of groups below the driver's parent: `<instance>/<part>`. They become paths, so they are checked, never
+//! repaired.
 
 use crate::Error;
 use std::fmt;
 
-/// What a group of an instance holds.
+/// Content of a group of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Part {
     /// The model's processes, under its limits.
@@ -21,7 +22,7 @@ impl Part {
     }
 }
 
-/// One group of one instance (or of one build, which has the same two parts).
+/// Group of one instance (or of one build, which has the same two parts).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct GroupName {
     instance: String,
@@ -40,7 +41,7 @@ impl GroupName {
         Ok(Self { instance: instance.to_owned(), part })
     }
 
-    /// The directory that holds all parts of the instance.
+    /// Directory that holds all parts of the instance.
     #[must_use]
     pub fn instance(&self) -> &str {
         &self.instance

@@ -1,7 +1,7 @@
-//! Was it the kernel's out-of-memory killer? Held by the worker beside its other descriptors.
+//! Detection of the kernel's out-of-memory killer, for the worker.
 //!
-//! The descriptor only says "look": v1 signals when memory is short, before anything is killed, and once more when the
-//! group is removed. What counts is the kernel's own counter, compared before and after.
+//! The descriptor only signals that something may have changed: v1 does so when memory is short, before anything is
+//! killed, and once more when the group is removed. The kernel's own counter, compared before and after, decides.
 
 use crate::{CgroupPaths, Error};
 use nix::errno::Errno;
@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-/// Watches one group.
+/// Watch of one group.
 #[derive(Debug)]
 pub struct OomWatch {
     signal: Signal,
@@ -24,7 +24,7 @@ pub struct OomWatch {
 enum Signal {
     /// The kernel marks `memory.events` as modified.
     Inotify(Inotify),
-    /// v1 adds to it, as asked for in `cgroup.event_control`.
+    /// v1 adds to it, as requested in `cgroup.event_control`.
     Eventfd(EventFd),
 }
 
@@ -68,8 +68,8 @@ impl OomWatch {
         }
     }
 
-    /// How often processes of the group were killed for want of memory. Compare two readings: on v2 one victim can
-    /// count twice, so a difference means "was out of memory" and not a number of processes.
+    /// Number of kills in the group for want of memory. Compare two readings: on v2 one victim can count twice, so a
+    /// difference means "was out of memory" and not a number of processes.
     ///
     /// # Errors
     /// [`Error::Io`] once the group is removed; [`Error::Content`] on a kernel without this counter (before 4.13).
@@ -89,7 +89,7 @@ impl OomWatch {
 }
 
 impl AsFd for OomWatch {
-    /// Readable when it is worth looking at [`OomWatch::count`].
+    /// Readable when [`OomWatch::count`] may have changed.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.signal {
             Signal::Inotify(inotify) => inotify.as_fd(),
@@ -98,7 +98,7 @@ impl AsFd for OomWatch {
     }
 }
 
-/// The counter has one name in v1's `memory.oom_control` and v2's `memory.events`.
+/// Parses the counter, which has one name in v1's `memory.oom_control` and v2's `memory.events`.
 fn oom_kills(text: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.parse().ok())
 }

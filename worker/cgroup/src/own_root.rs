@@ -1,8 +1,8 @@
 //! Room in the root of a container's own tree, for [`crate::cgroupfs`].
 //!
 //! The root of a control group namespace is a group like any other: on v2 it passes no controller on while it holds a
-//! process, and in a container all of them are in it at first. They move into a leaf beside the node's groups. The root of
-//! the machine has no such rule, and nothing is ever moved out of it.
+//! process, and in a container all of them are in it at first. They move into a leaf beside the node's groups. The root
+//! of the machine has no such rule, and nothing is ever moved out of it.
 
 use crate::{Error, members};
 use nix::libc;
@@ -10,7 +10,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// As other software calls it that makes groups in containers.
+/// Name of the leaf, as in other software that makes groups in containers.
 const LEAF: &str = "init";
 /// Rounds of reading and moving. A process that forks meanwhile may leave a child behind, for the next round.
 const ROUNDS: u32 = 10;
@@ -18,7 +18,7 @@ const ROUNDS: u32 = 10;
 /// Moves all processes of `root` into its leaf.
 ///
 /// # Errors
-/// When a process cannot be moved; who comes back while others are moved is left to the kernel's refusal.
+/// When a process cannot be moved. A process that comes back meanwhile is left to the kernel's refusal.
 pub(crate) fn make_room(root: &Path) -> Result<(), Error> {
     // Only the machine's root has no type.
     if !root.join("cgroup.type").exists() {

@@ -1,4 +1,4 @@
-//! Where one control group is in the file system. Crosses from the launcher to the worker in its start message.
+//! Paths of one control group. The launcher passes them to the worker in its start message.
 
 use crate::units;
 use serde::{Deserialize, Serialize};
@@ -13,27 +13,27 @@ pub enum CgroupPaths {
         /// For example `/sys/fs/cgroup/omni/<id>/model`.
         dir: PathBuf,
     },
-    /// One directory per controller, and one in the hybrid layout's controller-less v2 tree when that is mounted
-    /// (it gives `cgroup.kill` and events, but no limits).
+    /// One directory per controller, and one in the hybrid layout's controller-less v2 tree when that is mounted (it
+    /// gives `cgroup.kill` and events, but no limits).
     V1 {
         /// For example `/sys/fs/cgroup/memory/omni/<id>/model`.
         memory: PathBuf,
-        /// The same below `pids`.
+        /// Directory below `pids`.
         pids: PathBuf,
-        /// The same below `cpu`.
+        /// Directory below `cpu`.
         cpu: PathBuf,
-        /// The same below `cpuacct`; may be the same hierarchy as `cpu`.
+        /// Directory below `cpuacct`; may be the same hierarchy as `cpu`.
         cpuacct: PathBuf,
-        /// The same below `unified`.
+        /// Directory below `unified`.
         unified: Option<PathBuf>,
-        /// The same below `cpuset`; `None` where that is not mounted, and for groups that were made without it.
+        /// Directory below `cpuset`; `None` where that is not mounted, and for groups that were made without it.
         #[serde(default)]
         cpuset: Option<PathBuf>,
     },
 }
 
 impl CgroupPaths {
-    /// The directory with the memory controller's files.
+    /// Directory with the memory controller's files.
     #[must_use]
     pub fn memory(&self) -> &Path {
         match self {
@@ -42,7 +42,7 @@ impl CgroupPaths {
         }
     }
 
-    /// The directory in the v2 tree, with `cgroup.kill` and `cgroup.events`; `None` on v1 where that tree is not mounted.
+    /// Directory in the v2 tree, with `cgroup.kill` and `cgroup.events`; `None` on v1 where that tree is not mounted.
     #[must_use]
     pub fn unified(&self) -> Option<&Path> {
         match self {
@@ -51,7 +51,7 @@ impl CgroupPaths {
         }
     }
 
-    /// The directory with the cpuset controller's files. On v2 they are missing where the controller is not passed down.
+    /// Directory with the cpuset controller's files. On v2 they are missing where the controller is not passed down.
     #[must_use]
     pub fn cpuset(&self) -> Option<&Path> {
         match self {
@@ -60,7 +60,7 @@ impl CgroupPaths {
         }
     }
 
-    /// The same group for who may not choose processors.
+    /// The same group without the cpuset controller, for a process that may not choose processors.
     pub(crate) fn without_cpuset(mut self) -> Self {
         if let Self::V1 { cpuset, .. } = &mut self {
             *cpuset = None;
@@ -89,7 +89,7 @@ impl CgroupPaths {
         once
     }
 
-    /// The group of the same part of another instance that the same driver has made, in every hierarchy.
+    /// Group of the same part of another instance that the same driver has made, in every hierarchy.
     #[must_use]
     pub fn of_instance(&self, instance: &str) -> Self {
         self.map(|dir| {
@@ -99,7 +99,7 @@ impl CgroupPaths {
         })
     }
 
-    /// What the group is called below the driver's parent, in every hierarchy: `<instance>/<part>`, or the scope for the
+    /// Name of the group below the driver's parent, in every hierarchy: `<instance>/<part>`, or the scope for the
     /// instance.
     #[must_use]
     pub fn name(&self) -> String {
@@ -108,7 +108,7 @@ impl CgroupPaths {
         end.join(memory.file_name().unwrap_or_default()).to_string_lossy().into_owned()
     }
 
-    /// The group `name` below this one, in every hierarchy.
+    /// Group `name` below this one, in every hierarchy.
     pub(crate) fn join(&self, name: impl AsRef<Path>) -> Self {
         self.map(|dir| dir.join(&name))
     }

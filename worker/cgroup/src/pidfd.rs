@@ -1,4 +1,4 @@
-//! A process by descriptor: cannot come to mean another one, as a number can. Used only for killing v1 groups.
+//! Process by descriptor, which cannot come to mean another one, as a number can. Used only for killing v1 groups.
 #![allow(unsafe_code, reason = "nix 0.31 has neither pidfd_open nor pidfd_send_signal")]
 
 use nix::errno::Errno;
@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 pub(crate) struct PidFd(OwnedFd);
 
 impl PidFd {
-    /// pidfd_open(2): close-on-exec by itself.
+    /// Opens it with pidfd_open(2): close-on-exec by itself.
     pub(crate) fn open(pid: i32) -> Result<Self, Errno> {
         // SAFETY: the call takes two integers and touches no memory of ours.
         let result = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -17,7 +17,7 @@ impl PidFd {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// SIGKILL by pidfd_send_signal(2).
+    /// Sends SIGKILL by pidfd_send_signal(2).
     pub(crate) fn kill(&self) -> Result<(), Errno> {
         let no_info = std::ptr::null::<libc::siginfo_t>();
         // SAFETY: the descriptor is open as long as `self`, and a null pointer is the documented way to give no details.

@@ -1,20 +1,20 @@
-//! The groups that a process is in, from `/proc/<pid>/cgroup`, and its way back to them. For a process that was moved by
-//! mistake: its number was another's a moment ago. Called by [`crate::Group::take_unless`].
+//! Groups of a process, from `/proc/<pid>/cgroup`, and its return to them, for a process that was moved by mistake: its
+//! number was another's a moment ago. Used by [`crate::Group::take_unless`].
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The groups of a process in all hierarchies, as the kernel writes them.
+/// Reads the groups of a process in all hierarchies, as the kernel writes them.
 pub(crate) fn read(pid: i32) -> io::Result<String> {
     fs::read_to_string(format!("/proc/{pid}/cgroup"))
 }
 
-/// Puts the process that has this number back to where it was, in the hierarchy of `dir`, if it is in `dir` now. What was
-/// read `before` the move is its own unless it says what `ours` does, who had the number first: then the process is
-/// just born, and belongs where its parent is.
+/// Puts the process with this number back into its former group, in the hierarchy of `dir`, if it is in `dir` now. The
+/// groups read `before` the move are its own unless they equal `ours`, those of the former owner of the number: then
+/// the process is just born, and belongs with its parent.
 pub(crate) fn give_back(pid: i32, dir: &Path, ours: &str, before: &str) -> io::Result<()> {
-    // Nothing to do for one that is gone.
+    // Nothing to do for a process that is gone.
     let Ok(now) = read(pid) else { return Ok(()) };
     let Some((hierarchy, root)) = hierarchy_of(&now, dir) else { return Ok(()) };
     let former = path_in(before, hierarchy).filter(|path| path_in(ours, hierarchy) != Some(*path)).map(str::to_owned);
@@ -23,7 +23,7 @@ pub(crate) fn give_back(pid: i32, dir: &Path, ours: &str, before: &str) -> io::R
         path_in(&groups, hierarchy).map(str::to_owned)
     });
     let put = |group: &str| fs::write(root.join(group.trim_start_matches('/')).join("cgroup.procs"), pid.to_string());
-    // The root takes everybody, also when the former group is gone.
+    // The root takes any process, also when the former group is gone.
     let put = former.map_or_else(|| put(""), |group| put(&group).or_else(|_| put("")));
     match read(pid) {
         Ok(_) => put,
@@ -31,7 +31,7 @@ pub(crate) fn give_back(pid: i32, dir: &Path, ours: &str, before: &str) -> io::R
     }
 }
 
-/// The hierarchy in which a process of these groups is in `dir`, and where that hierarchy begins. Pure.
+/// Hierarchy in which a process of these groups is in `dir`, and the root of that hierarchy. Pure.
 fn hierarchy_of<'a>(groups: &'a str, dir: &Path) -> Option<(&'a str, PathBuf)> {
     groups.lines().find_map(|line| {
         let (hierarchy, path) = line.split_once(':').and_then(|(id, rest)| Some((id, rest.split_once(':')?.1)))?;
@@ -42,7 +42,7 @@ fn hierarchy_of<'a>(groups: &'a str, dir: &Path) -> Option<(&'a str, PathBuf)> {
     })
 }
 
-/// The group in one hierarchy. Pure.
+/// Group in one hierarchy. Pure.
 fn path_in<'a>(groups: &'a str, hierarchy: &str) -> Option<&'a str> {
     groups.lines().find_map(|line| Some(line.strip_prefix(hierarchy)?.strip_prefix(':')?.split_once(':')?.1))
 }

@@ -1,7 +1,7 @@
-//! A process that only waits: systemd makes no scope without one, and ends a scope that has none. Held by the driver until
-//! the instance's worker is in the group.
+//! Process that only waits: systemd makes no scope without one, and ends a scope that has none. The driver holds it
+//! until the instance's worker is in the group.
 //!
-//! What always holds: it has nothing of the launcher but its memory, and ends with it, by the end of a pipe.
+//! Invariants: it has nothing of the launcher but its memory, and ends with it, by the end of a pipe.
 #![allow(unsafe_code, reason = "fork, and what a forked child of a process with threads may call")]
 
 use nix::libc;
@@ -11,10 +11,10 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-/// How long an end is waited for, which takes a millisecond; it is a zombie of the launcher's afterwards.
+/// Longest wait for its end, which takes a millisecond; afterwards it is a zombie of the launcher's.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
-/// The process; it ends when this does.
+/// Waiting process; it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Placeholder {
     pid: Pid,
@@ -38,8 +38,8 @@ impl Placeholder {
         self.pid
     }
 
-    /// Ends it and leaves its number in use for as long as this process lives: of a request that was not answered systemd
-    /// may read the number at any time, and must not find another process by it.
+    /// Ends it and keeps its number in use for as long as this process lives: systemd may read the number of an
+    /// unanswered request at any time, and must not find another process by it.
     pub(crate) fn keep_number(mut self) {
         self.alive = None;
         std::mem::forget(self);
@@ -59,7 +59,7 @@ impl Drop for Placeholder {
     }
 }
 
-/// The child: everything but the pipe is closed, so that no lock and no other pipe is held here.
+/// Body of the child: everything but the pipe is closed, so that no lock and no other pipe is held here.
 ///
 /// # Safety
 /// In a forked child, with a descriptor of its own.

@@ -1,4 +1,4 @@
-//! What a group uses now: a few `pread`s on files that stay open, for metrics and `omnictl top`.
+//! Current use of a group: a few `pread`s on files that stay open, for metrics and `omnictl top`.
 
 use crate::{CgroupPaths, Error};
 use std::fs::File;
@@ -10,15 +10,15 @@ use std::path::{Path, PathBuf};
 pub struct Usage {
     /// Memory charged to the group, page cache included, in bytes.
     pub memory_bytes: u64,
-    /// Its limit in bytes, `None` when there is none.
+    /// Limit of its memory in bytes, `None` when there is none.
     pub memory_limit_bytes: Option<u64>,
     /// CPU time since the group was made, in microseconds.
     pub cpu_usec: u64,
-    /// Processes and threads.
+    /// Number of processes and threads.
     pub pids: u64,
 }
 
-/// The open files of one group.
+/// Open files of one group.
 #[derive(Debug)]
 pub struct Stats {
     memory: Counter,
@@ -27,7 +27,7 @@ pub struct Stats {
     pids: Counter,
 }
 
-/// One number of the kernel, in a file that stays open.
+/// Number of the kernel, in a file that stays open.
 #[derive(Debug)]
 pub(crate) struct Counter {
     file: File,
@@ -72,7 +72,7 @@ impl Stats {
 }
 
 impl Counter {
-    /// Processor time in microseconds.
+    /// Opens the counter of processor time, in microseconds.
     pub(crate) fn of_cpu(paths: &CgroupPaths) -> Result<Self, Error> {
         match paths {
             CgroupPaths::V2 { dir } => Self::open(dir, "cpu.stat", usage_usec),
@@ -107,7 +107,7 @@ fn usage_usec(text: &str) -> Option<Option<u64>> {
     text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.parse().ok()).map(Some)
 }
 
-/// "No limit" is a word on v2, and on v1 the largest whole number of pages in an `i64`.
+/// Parses a limit: "no limit" is a word on v2, and on v1 the largest whole number of pages in an `i64`.
 fn limit(text: &str) -> Option<Option<u64>> {
     match text {
         "max" => Some(None),

@@ -1,9 +1,9 @@
-//! Groups in transient scopes of systemd: one for each instance, zygote and build, its subgroups delegated to us
-//! (systemd.resource-control(5), `Delegate=`). The limits of a model are in the delegated part, where systemd changes
-//! nothing, whatever it reads anew; what is on the scope itself is a property of the unit.
+//! Groups in transient scopes of systemd: one for each instance, zygote and build, its subgroups delegated to this
+//! process (systemd.resource-control(5), `Delegate=`). The limits of a model are in the delegated part, where systemd
+//! changes nothing, even when it reloads; settings of the scope itself are properties of the unit.
 //!
-//! What always holds: the scope ends with its last process, without anybody's order; and what is found and killed is found
-//! and killed in the tree, so that the end of an instance does not need the bus.
+//! Invariants: a scope ends with its last process, without an order; and groups are found and killed in the tree, so
+//! that the end of an instance does not need the bus.
 
 use crate::bus::{Bus, Properties};
 use crate::cgroupfs::{Cgroupfs, EMPTY_WITHIN, check_directory, children};
@@ -18,19 +18,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 use zbus::zvariant::Value;
 
-/// How long systemd may take to see by itself that a scope is empty: some milliseconds. It never does where the first
-/// process ended before it was in the scope, as that of a launcher which is killed.
+/// Longest wait for systemd to see by itself that a scope is empty: it takes some milliseconds. It never does where the
+/// first process ended before it was in the scope, as after a kill of the launcher.
 const SEEN_WITHIN: Duration = Duration::from_millis(200);
-/// How long it may take to remove the directory of one that it was told to stop.
+/// Longest wait for systemd to remove the directory of a scope that it was told to stop.
 const GONE_WITHIN: Duration = Duration::from_secs(5);
 const GONE_AGAIN: Duration = Duration::from_millis(5);
 
-/// Groups in scopes. Always in the unified tree.
+/// Driver of groups in scopes. Always in the unified tree.
 pub(crate) struct Systemd {
     tree: Cgroupfs,
     units: Units,
     bus: Bus,
-    /// Of scopes whose worker is not there yet.
+    /// Placeholders of scopes whose worker is not there yet.
     held: Mutex<BTreeMap<String, Placeholder>>,
 }
 
@@ -39,7 +39,7 @@ impl Systemd {
         Self { tree: host.with_scopes(units.clone()), units, bus: Bus::system(), held: Mutex::default() }
     }
 
-    /// Whether the group is, or was, in a scope of this node.
+    /// The group is, or was, in a scope of this node.
     pub(crate) fn has(&self, group: &CgroupPaths) -> bool {
         self.tree.check_inside(group).is_ok()
     }
@@ -49,7 +49,7 @@ impl Systemd {
         drop(held); // waits, so not under the lock
     }
 
-    /// Starts the scope with a process that waits, which moves on into the first part.
+    /// Starts the scope with a placeholder, which moves on into the first part.
     fn start(&self, name: &GroupName, limits: &Limits) -> Result<CgroupPaths, Error> {
         let instance = name.instance();
         let scope = self.units.scope(instance);
@@ -58,7 +58,7 @@ impl Systemd {
         match self.bus.start_scope(&scope, &self.properties(instance, pid.unsigned_abs())) {
             Ok(()) => {}
             Err(error @ (Error::BusSilent { .. } | Error::BusLost { .. })) => {
-                // The request may still be on its way.
+                // systemd may still carry out the request.
                 placeholder.keep_number();
                 return Err(error);
             }
@@ -72,7 +72,7 @@ impl Systemd {
             self.tree.instance_dir(instance).dirs().into_iter().try_for_each(|above| self.tree.pass_controllers(above))
         });
         if made.is_err() {
-            // The first failure is the one worth telling.
+            // The first failure is the one to report.
             let _ = self.destroy(instance);
         }
         made
@@ -83,13 +83,13 @@ impl Systemd {
             ("Description", Value::from(format!("Omni, {instance}"))),
             ("Slice", Value::from(self.units.slice())),
             ("PIDs", Value::from(vec![pid])),
-            // Says Delegate=yes as well, for these only.
+            // Implies Delegate=yes, for these only.
             ("DelegateControllers", Value::from(self.tree.controllers())),
-            // A scope that failed is forgotten like any other.
+            // A failed scope is removed like any other.
             ("CollectMode", Value::from("inactive-or-failed")),
-            // Not the manager's default: how many there may be is said for each part.
+            // Overrides the manager's default: each part has its own limit of processes.
             ("TasksMax", Value::from(u64::MAX)),
-            // Models end when who drains them ends them, and not at the beginning of a shutdown.
+            // Models end when they are drained, and not at the beginning of a shutdown.
             ("DefaultDependencies", Value::from(false)),
         ]
     }
@@ -100,7 +100,7 @@ impl Systemd {
             return Ok(());
         }
         let stopped = self.bus.stop(&self.units.scope(instance));
-        // It may have seen it meanwhile, whatever became of the order.
+        // systemd may have seen the empty scope meanwhile, whatever the stop returned.
         if gone(dir, GONE_WITHIN) {
             return Ok(());
         }
@@ -122,7 +122,7 @@ impl Driver for Systemd {
             false => self.start(name, limits)?,
             true => self.tree.fill(name, limits, |_| Ok(()))?,
         };
-        // It is on the scope itself, where systemd would set its own again.
+        // The weight is on the scope itself, where systemd would overwrite a plain write.
         let Some(weight) = limits.weight(&paths).and_then(|weight| weight.value.parse::<u64>().ok()) else {
             return Ok(made);
         };
@@ -177,7 +177,7 @@ impl Driver for Systemd {
         self.await_gone(instance, dir)
     }
 
-    /// Stops the slices that are this node's alone, when nothing is in them.
+    /// Stops the slices of this node alone, when they are empty.
     fn remove_parent(&self) -> Result<(), Error> {
         let CgroupPaths::V2 { dir: root } = self.tree.root() else { return Ok(()) };
         for slice in self.units.own_slices() {

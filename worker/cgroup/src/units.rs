@@ -1,14 +1,14 @@
-//! Names of systemd's units for instances, and where their groups are in the unified tree. Pure.
+//! Names of systemd's units for instances, and their groups in the unified tree. Pure.
 //!
-//! For the parent `omni`: the scope `omni-<instance>.scope` in `omni-models.slice`, which is in `omni.slice` by its name
-//! (systemd.slice(5)). Two nodes on one machine have two parents, and so no unit in common.
+//! For the parent `omni`: the scope `omni-<instance>.scope` in `omni-models.slice`, which is in `omni.slice` by its
+//! name (systemd.slice(5)). Two nodes on one machine have two parents, and so no unit in common.
 
 use crate::Error;
 use std::path::Path;
 
 const MODELS: &str = "-models.slice";
 const SCOPE: &str = ".scope";
-/// A unit's name is at most 255 bytes, of which an instance has 64.
+/// Longest prefix: a unit's name is at most 255 bytes, of which an instance has 64.
 const MOST: usize = 120;
 
 /// Units of one parent.
@@ -18,7 +18,7 @@ pub(crate) struct Units {
 }
 
 impl Units {
-    /// For the parent of the node's configuration, whose parts become slices.
+    /// Units for the parent of the node's configuration, whose parts become slices.
     pub(crate) fn of(parent: &str) -> Result<Self, Error> {
         let prefix = parent.replace('/', "-");
         let is_part = |part: &str| {
@@ -35,27 +35,27 @@ impl Units {
         })
     }
 
-    /// What holds the scopes of all instances.
+    /// Slice with the scopes of all instances.
     pub(crate) fn slice(&self) -> String {
         format!("{}{MODELS}", self.prefix)
     }
 
-    /// The scope of an instance, of a zygote or of a build.
+    /// Scope of an instance, of a zygote or of a build.
     pub(crate) fn scope(&self, instance: &str) -> String {
         format!("{}-{instance}{SCOPE}", self.prefix)
     }
 
-    /// Whose scope a directory below the slice is.
+    /// Instance whose scope a directory below the slice is.
     pub(crate) fn instance<'a>(&self, dir: &'a str) -> Option<&'a str> {
         dir.strip_prefix(&self.prefix)?.strip_prefix('-')?.strip_suffix(SCOPE)
     }
 
-    /// Slices that are nobody else's, the innermost first.
+    /// Slices of this parent alone, the innermost first.
     pub(crate) fn own_slices(&self) -> [String; 2] {
         [self.slice(), format!("{}.slice", self.prefix)]
     }
 
-    /// Where a slice is below the root.
+    /// Path of a slice below the root.
     pub(crate) fn path(slice: &str) -> String {
         let name = slice.trim_end_matches(".slice");
         let ends = name.match_indices('-').map(|(at, _)| at).chain([name.len()]);
@@ -63,7 +63,7 @@ impl Units {
     }
 }
 
-/// The directory of another instance beside one in `above`: a scope's where that is a slice of models.
+/// Directory of another instance beside one in `above`: a scope's where that is a slice of models.
 pub(crate) fn beside(above: &Path, instance: &str) -> String {
     let slice = above.file_name().unwrap_or_default().to_string_lossy();
     match slice.strip_suffix(MODELS) {

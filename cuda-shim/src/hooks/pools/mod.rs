@@ -1,13 +1,13 @@
-//! Pools of memory: what a pool has taken from the device counts, whether it is in use or kept for later.
+//! Memory pools: everything that a pool has taken from the device counts, in use or cached.
 //!
-//! How much that is only the driver knows, and it changes without a call (a wait gives memory back to the device). So
-//! each pool's part of the account follows the driver's own number, asked for after everything that can change it; the
-//! growth that an allocation may cause is reserved before ([`table`]).
+//! Only the driver knows how much that is, and it changes without a call (a wait returns memory to the device). So each
+//! pool's count follows the driver's own number, read after every call that can change it; the growth that an
+//! allocation may cause is reserved before ([`table`]).
 //!
-//! In unified mode on CUDA 13 a managed pool of ours stands behind the device's default pool and behind every pool of the
-//! program that may be one ([`stand_ins`]): what is allocated from the pool comes out of the managed one and can be moved.
-//! The program never sees its handle: to the driver, and in every answer, the pool is the one that the program knows.
-//! Before CUDA 13 there are no managed pools, and what comes from a pool stays as it is: `docs/decisions/gpu-accounting.md`.
+//! In unified mode on CUDA 13 a managed pool stands in for the device's default pool and for every pool of the program
+//! that can have one ([`stand_ins`]): allocations come from the managed pool and can be moved. The program never sees
+//! its handle: for the driver, and in every answer, the pool is the one that the program knows. Before CUDA 13 there
+//! are no managed pools, and pool memory stays as it is: `docs/decisions/gpu-accounting.md`.
 
 mod stand_ins;
 mod table;
@@ -39,7 +39,7 @@ hooks! {
         result
     };
     fn cuMemPoolDestroy(pool: Handle) |real| {
-        // Held over the call: a pool that is created meanwhile may get this handle.
+        // Locked over the call: a pool that another thread creates meanwhile may get this handle.
         let mut pools = lock();
         let result = real(pool);
         if result == SUCCESS {
@@ -71,7 +71,7 @@ hooks! {
     };
     fn cuMemPoolSetAccess(pool: Handle, access: u64, count: usize) |real| {
         let result = real(pool, access, count);
-        // A managed pool knows no access: what is allocated from now on is the pool's own.
+        // Managed pools have no access settings: new allocations come from the pool itself.
         if result == SUCCESS {
             lock().of(pool).stays = true;
         }
@@ -80,7 +80,7 @@ hooks! {
 }
 
 static POOLS: PerProcess<Mutex<Pools>> = PerProcess::new();
-/// Whether there can be anything in the table: most programs never use a pool.
+/// Set by the first use of a pool: most programs never use one.
 static IS_USED: AtomicBool = AtomicBool::new(false);
 
 fn lock() -> MutexGuard<'static, Pools> {
@@ -91,7 +91,7 @@ fn stand_in(pool: Handle) -> Option<Handle> {
     if IS_USED.load(Ordering::Acquire) { lock().stand_in(pool) } else { None }
 }
 
-/// The pool that the program knows, for a pool that an allocation is said to come from.
+/// Pool of the program for which a managed pool stands in; any other pool is returned as it is.
 pub(super) fn known_as(pool: Handle) -> Handle {
     if IS_USED.load(Ordering::Acquire) { lock().stands_for(pool).unwrap_or(pool) } else { pool }
 }
@@ -104,24 +104,24 @@ fn kind(properties: &PoolProperties) -> Kind {
     }
 }
 
-/// Memory of a device, for this process alone, without a bound or a use of its own: a managed pool can have none of these.
+/// Device memory of this process alone, without a bound or a special use: managed pools support none of these.
 fn is_plain(properties: &PoolProperties) -> bool {
     let PoolProperties { allocation_type, handle_types, location, max_bytes, usage, .. } = *properties;
     allocation_type == PINNED && location.kind == Location::DEVICE && (handle_types, max_bytes, usage) == (0, 0, 0)
 }
 
-/// The pool that an allocation without one comes from; `None` where the driver has no pools, or the device has none.
+/// Pool of allocations that name none; `None` where the driver has no pools, or the device has none.
 pub(super) fn current(device: i32) -> Option<Handle> {
     ask(|pool| driver::cuDeviceGetMemPool(pool, device)).ok()
 }
 
-/// Whether there is such a pool.
+/// The driver knows this pool.
 pub(super) fn exists(pool: Handle) -> bool {
     ask(|value| driver::cuMemPoolGetAttribute(pool, RESERVED_MEM_CURRENT, value)).is_ok()
 }
 
-/// Allocates from a pool, or from what stands for it, and reserves what that may have to grow by. No call in here waits
-/// for a stream: the caller may be the one that lets it go on.
+/// Allocates from a pool or its stand-in, and reserves the growth that it may need. No call in here waits for a stream:
+/// the stream may depend on this very thread.
 pub(super) fn allocate(address: Out<u64>, bytes: usize, pool: Handle, stream: Handle, device: i32) -> CUresult {
     IS_USED.store(true, Ordering::Release);
     let mut pools = lock();
@@ -141,7 +141,7 @@ pub(super) fn allocate(address: Out<u64>, bytes: usize, pool: Handle, stream: Ha
         pools.of(source).charged += excess;
     }
     if let (SUCCESS, Some(begin), false) = (result, address.get(), is_within) {
-        // It took a larger step than could be foreseen, over the limit: undone, at the latest with the stream's next wait.
+        // The pool took a larger step than foreseen, over the limit: undone, at the latest with the stream's next wait.
         cuMemFreeAsync(begin, stream);
         driver::cuMemPoolTrimTo(source, 0);
         pools.of(source).allocated -= size(bytes);
@@ -162,7 +162,7 @@ pub(super) fn allocate(address: Out<u64>, bytes: usize, pool: Handle, stream: Ha
     result
 }
 
-/// Frees what came from a pool; `None` for everything else.
+/// Frees an allocation of a pool; `None` for every other address.
 pub(super) fn free(address: u64, call: impl FnOnce() -> CUresult) -> Option<CUresult> {
     if !IS_USED.load(Ordering::Acquire) {
         return None;
@@ -181,14 +181,14 @@ pub(super) fn free(address: u64, call: impl FnOnce() -> CUresult) -> Option<CUre
     Some(result)
 }
 
-/// Follows what the driver has given back to the device meanwhile.
+/// Updates the counts after the driver may have returned memory to the device.
 pub(super) fn settle() {
     if IS_USED.load(Ordering::Acquire) {
         lock().for_each(|_| {});
     }
 }
 
-/// Gives back to the device what pools keep for later.
+/// Returns cached memory to the device.
 pub(super) fn trim() {
     if IS_USED.load(Ordering::Acquire) {
         lock().trim();

@@ -1,4 +1,4 @@
-//! Managed pools of ours that stand behind pools of the program: which pool may have one, and what is done to both.
+//! Stand-ins: managed pools behind pools of the program. Which pool may have one, and operations that apply to both.
 
 use super::MANAGED;
 use super::table::{Pool, Pools, RESERVED_MEM_CURRENT};
@@ -8,13 +8,13 @@ use crate::driver::{self, ask, cuMemPoolGetAttribute};
 use crate::ranges::{self, Kind};
 use omni_gpu_protocol::account::Mode;
 
-/// The version of the driver since which pools can be managed memory.
+/// First version of the driver with managed pools.
 const MANAGED_POOLS: i32 = 13_000;
-/// `CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES` to `_RELEASE_THRESHOLD`: what a program can set.
+/// `CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES` to `_RELEASE_THRESHOLD`: attributes that a program can set.
 const SETTINGS: std::ops::RangeInclusive<i32> = 1..=4;
 
 impl Pools {
-    /// The pool out of which memory comes that is asked of `pool`, in a stream of `device`.
+    /// Pool that serves an allocation from `pool` in a stream of `device`: its stand-in, or itself.
     pub(super) fn source(&mut self, pool: Handle, device: i32, bytes: u64) -> Handle {
         if !has_managed_pools(device) || ranges::stays_small(bytes, self.small) {
             return pool;
@@ -26,12 +26,13 @@ impl Pools {
         self.pools.get(&pool)?.stand_in
     }
 
-    /// The pool of the program behind which this one of ours stands.
+    /// Pool of the program for which this one stands in.
     pub(super) fn stands_for(&self, pool: Handle) -> Option<Handle> {
         self.pools.iter().find(|(_, known)| known.stand_in == Some(pool)).map(|(handle, _)| *handle)
     }
 
-    /// The stand-in of a pool that may have one: one that the program made for a device, or the device's default pool.
+    /// Creates the stand-in of a pool that may have one: created by the program for a device, or the device's default
+    /// pool.
     fn make(&mut self, pool: Handle, device: i32) -> Option<Handle> {
         let Pool { device: made_for, stays, .. } = *self.of(pool);
         let is_default = || ask(|default| driver::cuDeviceGetDefaultMemPool(default, device)) == Ok(pool);
@@ -55,7 +56,7 @@ impl Pools {
         Some(made)
     }
 
-    /// A pool is destroyed, and what stands for it with it.
+    /// Removes a destroyed pool, and destroys its stand-in.
     pub(super) fn destroyed(&mut self, pool: Handle) {
         if let Some(stand_in) = self.stand_in(pool) {
             driver::cuMemPoolDestroy(stand_in);
@@ -64,7 +65,7 @@ impl Pools {
         self.dissolve(pool);
     }
 
-    /// Trims what stands for a pool; the answer is what it keeps.
+    /// Trims the stand-in of a pool, and returns the bytes that it keeps.
     pub(super) fn trim_stand_in(&mut self, pool: Handle, keep: usize) -> usize {
         let Some(stand_in) = self.stand_in(pool) else { return 0 };
         driver::cuMemPoolTrimTo(stand_in, keep);

@@ -1,4 +1,4 @@
-//! The pools of this process, and what the account says of each.
+//! Table of this process's pools: the count of each, and the allocations from it.
 
 use super::super::ledger::remember;
 use super::super::{deferred, graph_memory};
@@ -12,21 +12,21 @@ use std::collections::BTreeMap;
 pub(super) const RESERVED_MEM_CURRENT: i32 = 5;
 /// `CU_MEMPOOL_ATTR_USED_MEM_CURRENT`.
 const USED_MEM_CURRENT: i32 = 7;
-/// In which steps a pool grows is the driver's affair: the largest step seen, and the least there can be.
+/// Steps in which a pool is assumed to grow, which only the driver knows: the largest seen, and the smallest possible.
 const STEPS: [u64; 3] = [32 << 20, 2 << 20, 1];
 
 #[derive(Clone, Copy)]
 pub(super) struct Pool {
     pub(super) kind: Kind,
-    /// What the account says of it.
+    /// Bytes counted for the pool.
     pub(super) charged: u64,
-    /// What was allocated from it and not freed.
+    /// Bytes allocated from it and not freed.
     pub(super) allocated: u64,
-    /// The device that it was created for, where a managed pool can stand for it.
+    /// Device that it was created for, where a managed pool can stand in for it.
     pub(super) device: Option<i32>,
-    /// No managed pool may stand for it (any more).
+    /// No managed pool may stand in for it (any more).
     pub(super) stays: bool,
-    /// The managed pool that stands for it.
+    /// The managed pool that stands in for it.
     pub(super) stand_in: Option<Handle>,
 }
 
@@ -38,11 +38,11 @@ impl Pool {
 
 #[derive(Default)]
 pub(super) struct Pools {
-    /// Those of the program that were met, and ours.
+    /// Pools of the program that it has used, and their stand-ins.
     pub(super) pools: BTreeMap<Handle, Pool>,
     /// Address to pool and size.
     pub(super) allocations: BTreeMap<u64, (Handle, u64)>,
-    /// Bytes in allocations that stay unconverted because they are small.
+    /// Bytes in allocations that are too small to be converted.
     pub(super) small: u64,
 }
 
@@ -51,13 +51,13 @@ impl Pools {
         self.pools.entry(pool).or_insert(Pool::new(Kind::Device))
     }
 
-    /// Notes an allocation that is counted already.
+    /// Records an allocation that is counted already.
     pub(super) fn add(&mut self, address: u64, pool: Handle, bytes: u64) {
         self.allocations.insert(address, (pool, bytes));
         self.small += self.as_small(pool, bytes);
     }
 
-    /// An allocation is freed. Of a pool that was destroyed meanwhile it went as far as the account goes.
+    /// Records a free. The count of a pool that was destroyed before ended with the pool.
     pub(super) fn gone(&mut self, pool: Handle, bytes: u64) {
         self.small = self.small.saturating_sub(self.as_small(pool, bytes));
         if let Some(of) = self.pools.get_mut(&pool) {
@@ -71,14 +71,14 @@ impl Pools {
         if is_device && bytes < ranges::SMALL { bytes } else { 0 }
     }
 
-    /// What the pool has taken from the device: the driver's number, and at least what was allocated from it. A driver
-    /// may count nothing for managed memory that is not on the device.
+    /// Bytes that the pool has taken from the device: the driver's number, and at least the sum of its allocations. A
+    /// driver may count nothing for managed memory that is not on the device.
     pub(super) fn taken(&mut self, pool: Handle) -> u64 {
         let reserved = ask(|value| cuMemPoolGetAttribute(pool, RESERVED_MEM_CURRENT, value)).unwrap_or(0);
         reserved.max(self.of(pool).allocated)
     }
 
-    /// Makes the account say what the driver says.
+    /// Sets the count to the driver's number.
     pub(super) fn settle(&mut self, pool: Handle) {
         let taken = self.taken(pool);
         let pool = self.of(pool);
@@ -108,7 +108,7 @@ impl Pools {
         });
     }
 
-    /// Reserves what the pool may have to take for `bytes` more, and counts it as the pool's; `false` beyond the limit.
+    /// Reserves the growth that `bytes` more may need, and counts it for the pool; `false` beyond the limit.
     pub(super) fn reserve_growth(&mut self, pool: Handle, bytes: u64) -> bool {
         self.reserve_step(pool, bytes) || {
             deferred::collect();
@@ -131,7 +131,7 @@ impl Pools {
         reserved.is_some()
     }
 
-    /// The pool is gone; what was allocated from it lives until it is freed, and counts by itself.
+    /// Removes a destroyed pool; its live allocations are counted one by one until they are freed.
     pub(super) fn dissolve(&mut self, pool: Handle) {
         let Some(Pool { kind, charged, .. }) = self.pools.remove(&pool) else { return };
         let left: Vec<(u64, (Handle, u64))> = self.allocations.extract_if(.., |_, (of, _)| *of == pool).collect();

@@ -1,4 +1,4 @@
-//! One card: open, read, change.
+//! Card: opened, read, changed.
 
 use crate::kernel::{Locks, Mapping};
 use crate::layout::{CARD_LOCK, MAGIC, MOVES, slot_lock};
@@ -53,13 +53,13 @@ impl Card {
         Ok(Self { mapping, locks, threads: Mutex::new(()), own: AtomicUsize::new(NONE) })
     }
 
-    /// What the card is.
+    /// Settings of the card.
     #[must_use]
     pub fn settings(&self) -> Settings {
         Settings::read(&self.mapping.layout().settings)
     }
 
-    /// What goes wrong with it now.
+    /// Faults that are set now.
     #[must_use]
     pub fn faults(&self) -> Faults {
         Faults::read(&self.mapping.layout().faults)
@@ -75,7 +75,7 @@ impl Card {
         Ok(())
     }
 
-    /// Whether some call is slow: one word read, on the path of every call.
+    /// Some call is slow: one word read, on the path of every call.
     #[must_use]
     pub fn has_slow_call(&self) -> bool {
         !self.mapping.layout().faults.slow_call.is_empty()
@@ -87,7 +87,7 @@ impl Card {
         u32::try_from(self.mapping.layout().faults.lost.get()).ok().filter(|code| *code != 0)
     }
 
-    /// What became of it.
+    /// Snapshot of its state.
     ///
     /// # Errors
     /// The card cannot be locked.
@@ -131,10 +131,10 @@ impl Card {
         })
     }
 
-    /// For the driver: takes a slot for this process, which it keeps until its end.
+    /// Takes a slot for this process, which it keeps until its end. For the driver.
     ///
     /// # Errors
-    /// All slots are taken, or the card cannot be locked.
+    /// When all slots are taken, or the card cannot be locked.
     pub fn attach(&self) -> io::Result<()> {
         if self.own.load(Ordering::Relaxed) != NONE {
             return Ok(());
@@ -154,13 +154,13 @@ impl Card {
         Ok(())
     }
 
-    /// For the driver: what [`crate::close_after_fork`] has to close.
+    /// Descriptors that [`crate::close_after_fork`] has to close. For the driver.
     #[must_use]
     pub fn descriptor(&self) -> RawFd {
         self.locks.descriptor()
     }
 
-    /// Everything about the card that changes, for as long as the answer lives. Slots of the dead are cleared first.
+    /// Locks everything about the card that changes. Slots of the dead are cleared first.
     ///
     /// # Errors
     /// The kernel refuses the lock.
@@ -174,7 +174,7 @@ impl Card {
     }
 }
 
-/// Of this process, in clock ticks since boot; 0 without `/proc`.
+/// Start time of this process, in clock ticks since boot; 0 without `/proc`.
 fn start_time() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);

@@ -1,4 +1,4 @@
-//! What the kernel gives: the mapping that all processes share, locks that it releases at a holder's death, the clock.
+//! Services of the kernel: the mapping that all processes share, locks that it releases at a holder's death, the clock.
 //!
 //! The locks are ranges of one byte each, held by an open file description ("OFD" locks of `fcntl`). Nothing else fits:
 //! a process that is killed lets go of them at once, and they mean the same in every pid namespace, where a pid that is
@@ -69,11 +69,11 @@ impl Locks {
     }
 
     pub(crate) fn release(&self, byte: i64) {
-        // It cannot fail on a byte that is held.
+        // Cannot fail on a byte that is held.
         let _ = self.control(libc::F_OFD_SETLK, libc::F_UNLCK, byte);
     }
 
-    /// Whether another description holds the byte.
+    /// Another description holds the byte.
     pub(crate) fn held_elsewhere(&self, byte: i64) -> bool {
         self.control(libc::F_OFD_GETLK, libc::F_WRLCK, byte).is_ok_and(|kind| kind != libc::F_UNLCK)
     }

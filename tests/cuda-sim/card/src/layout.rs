@@ -21,7 +21,7 @@ pub(crate) fn slot_lock(slot: usize) -> i64 {
     1 + i64::try_from(slot).unwrap_or(0)
 }
 
-/// One number, shared.
+/// Shared number.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub(crate) struct Word(AtomicU64);
@@ -113,7 +113,7 @@ pub(crate) struct CounterWords {
     pub(crate) prefetch_calls: Word,
 }
 
-/// What one process holds, in bytes.
+/// Memory of one process, in bytes.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct SlotWords {
@@ -123,9 +123,9 @@ pub(crate) struct SlotWords {
     pub(crate) device: Word,
     pub(crate) managed: Word,
     pub(crate) resident: Word,
-    /// What others evicted of it, and it has not noticed yet.
+    /// Bytes that others have evicted of it, and it has not noticed yet.
     pub(crate) owed: Word,
-    /// When its least recently used resident allocation was used, how much of that is resident, and when it last used any.
+    /// Last use of its least recently used resident allocation, the resident bytes of that, and its last use of any.
     pub(crate) oldest: Word,
     pub(crate) oldest_bytes: Word,
     pub(crate) newest: Word,
@@ -152,7 +152,7 @@ pub(crate) struct Layout {
     pub(crate) faults: FaultWords,
     /// Counts uses of memory: the order of "least recently used".
     pub(crate) clock: Word,
-    /// Until when the link is busy, to the device and to the host, by the monotonic clock.
+    /// End of the link's work, to the device and to the host, by the monotonic clock.
     pub(crate) link: [Word; 2],
     pub(crate) counters: CounterWords,
     pub(crate) slots: [SlotWords; SLOTS],

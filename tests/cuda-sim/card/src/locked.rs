@@ -15,7 +15,7 @@ pub struct Locked<'a> {
     _threads: MutexGuard<'a, ()>,
 }
 
-/// What this process tells the others about its managed memory.
+/// Managed memory of this process, as the others see it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Resident {
     /// Bytes on the card.
@@ -32,9 +32,9 @@ pub struct Resident {
 #[derive(Debug, Clone, Copy)]
 pub struct Victim {
     slot: usize,
-    /// Its rank.
+    /// Rank of the allocation.
     pub used: u64,
-    /// How much of it is on the card.
+    /// Bytes of it on the card.
     pub bytes: u64,
 }
 
@@ -54,7 +54,7 @@ impl<'a> Locked<'a> {
         }
     }
 
-    /// Bytes that nobody has.
+    /// Free bytes.
     #[must_use]
     pub fn free(&self) -> u64 {
         let used = self.sum(|slot| &slot.device) + self.sum(|slot| &slot.resident);
@@ -73,7 +73,7 @@ impl<'a> Locked<'a> {
         self.layout.clock.add(1)
     }
 
-    /// Whether the allocation at hand is the one that a test wants to fail.
+    /// The current allocation is the one that a test wants to fail.
     #[must_use]
     pub fn takes_failure(&self) -> bool {
         let left = &self.layout.faults.fail_allocation;
@@ -82,7 +82,7 @@ impl<'a> Locked<'a> {
         now == 1
     }
 
-    /// What becomes of prefetches.
+    /// Fault of prefetches.
     #[must_use]
     pub fn prefetch_fault(&self) -> Prefetch {
         crate::Faults::read(&self.layout.faults).prefetch
@@ -93,12 +93,12 @@ impl<'a> Locked<'a> {
         self.layout.counters.prefetch_calls.add(1);
     }
 
-    /// This process has so much more that cannot be moved.
+    /// Adds memory of this process that cannot be moved.
     pub fn add_device(&self, bytes: u64) {
         self.with_own(|slot| slot.device.add(bytes));
     }
 
-    /// It has so much less.
+    /// Removes such memory.
     pub fn remove_device(&self, bytes: u64) {
         self.with_own(|slot| slot.device.subtract(bytes));
     }
@@ -108,22 +108,22 @@ impl<'a> Locked<'a> {
         self.with_own(|slot| slot.managed.add(bytes));
     }
 
-    /// It went.
+    /// Removes managed memory.
     pub fn remove_managed(&self, bytes: u64) {
         self.with_own(|slot| slot.managed.subtract(bytes));
     }
 
-    /// So much more of this process's managed memory is on the card.
+    /// Adds managed memory of this process that is on the card.
     pub fn add_resident(&self, bytes: u64) {
         self.with_own(|slot| slot.resident.add(bytes));
     }
 
-    /// So much less.
+    /// Removes such memory.
     pub fn remove_resident(&self, bytes: u64) {
         self.with_own(|slot| slot.resident.subtract(bytes));
     }
 
-    /// What others evicted of this process since it last asked.
+    /// Bytes that others have evicted of this process since the last call.
     #[must_use]
     pub fn take_owed(&self) -> u64 {
         self.own.map_or(0, |own| {
@@ -143,7 +143,7 @@ impl<'a> Locked<'a> {
         });
     }
 
-    /// Of the other processes, the memory that was not used for longest.
+    /// Memory of the other processes that was not used for longest.
     #[must_use]
     pub fn victim(&self) -> Option<Victim> {
         let slots = self.layout.slots.iter().enumerate();
@@ -157,7 +157,7 @@ impl<'a> Locked<'a> {
     /// as used when its owner last used any, which is all that is known.
     pub fn evict(&self, victim: Victim, bytes: u64) -> u64 {
         let (slot, bytes) = (&self.layout.slots[victim.slot], bytes.min(victim.bytes));
-        // In this order: killed in between, we leave a slot whose owner will set it right.
+        // In this order: a kill in between leaves a slot whose owner will set it right.
         slot.owed.add(bytes);
         slot.resident.subtract(bytes);
         slot.oldest_bytes.subtract(bytes);

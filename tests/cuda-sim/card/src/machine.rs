@@ -21,11 +21,11 @@ impl Card {
     }
 }
 
-/// Makes a machine: `dir` with a card for each of the settings and the two other files of a driver, for everybody to
-/// read and write. Cards that are there are made anew.
+/// Makes a machine: `dir` with a card for each of the settings and the two other files of a driver, for every user to
+/// read and write. Existing cards are made anew.
 ///
 /// # Errors
-/// More than [`CARDS`], or the files cannot be made.
+/// When there are more than [`CARDS`], or the files cannot be made.
 pub fn create(dir: &Path, settings: &[Settings]) -> io::Result<Vec<Card>> {
     if settings.len() > usize::from(CARDS) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("a machine has at most {CARDS} cards")));
@@ -34,7 +34,7 @@ pub fn create(dir: &Path, settings: &[Settings]) -> io::Result<Vec<Card>> {
     let file = |name: &str| -> io::Result<PathBuf> {
         let path = dir.join(name);
         let file = File::create(&path)?;
-        // Not what the umask leaves: models run as users of their own.
+        // Independent of the umask: models run as users of their own.
         file.set_permissions(Permissions::from_mode(0o666))?;
         Ok(path)
     };
@@ -44,10 +44,10 @@ pub fn create(dir: &Path, settings: &[Settings]) -> io::Result<Vec<Card>> {
     settings.iter().enumerate().map(card).collect()
 }
 
-/// What a build has put beside the programs of its profile: for tests, whose own programs lie one directory deeper.
+/// Output of a build beside the programs of its profile: for tests, whose own programs lie one directory deeper.
 ///
 /// # Errors
-/// There is no such file; the error says how it is made.
+/// When there is no such file; the error explains how it is made.
 pub fn built(name: &str) -> io::Result<PathBuf> {
     let test = std::env::current_exe()?;
     let file = test.parent().and_then(Path::parent).unwrap_or(Path::new("/")).join(name);
@@ -61,7 +61,7 @@ pub fn built(name: &str) -> io::Result<PathBuf> {
 /// Makes a directory of driver libraries: the built simulator under the names that programs look for.
 ///
 /// # Errors
-/// There is no such library, or the directory cannot be made.
+/// When there is no such library, or the directory cannot be made.
 pub fn driver_dir(libcuda_sim: &Path, dir: &Path) -> io::Result<PathBuf> {
     fs::create_dir_all(dir)?;
     let [libcuda, nvml] = ["libcuda.so.1", "libnvidia-ml.so.1"].map(|name| dir.join(name));
@@ -81,7 +81,7 @@ pub fn driver_dir(libcuda_sim: &Path, dir: &Path) -> io::Result<PathBuf> {
 /// "24GiB", "512MiB", "4096": bytes.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// Describes the error in the text.
 pub fn size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let factor: u64 = match &text[digits.len()..] {

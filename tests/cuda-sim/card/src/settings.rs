@@ -1,11 +1,11 @@
-//! What a card is and what goes wrong with it: values that tests set.
+//! Settings and faults of a card: values that tests set.
 
 use crate::layout::{FaultWords, SettingsWords};
 
-/// What a card is. Fixed when it is made.
+/// Settings of a card. Fixed when it is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// At most 64 bytes.
+    /// Name, at most 64 bytes.
     pub name: String,
     /// Written as "GPU-" and five groups of hexadecimal digits.
     pub uuid: [u8; 16],
@@ -13,9 +13,9 @@ pub struct Settings {
     pub memory: u64,
     /// The driver's version as `cuDriverGetVersion` says it: 12090 is 12.9.
     pub driver: u32,
-    /// From host to device, bytes per second; 0: takes no time.
+    /// Speed from host to device, bytes per second; 0: takes no time.
     pub to_device: u64,
-    /// From device to host, bytes per second; 0: takes no time.
+    /// Speed from device to host, bytes per second; 0: takes no time.
     pub to_host: u64,
     /// Moves that page faults cause, bytes per second; 0: take no time.
     pub by_fault: u64,
@@ -23,7 +23,7 @@ pub struct Settings {
     pub capability: (u32, u32),
     /// The attribute `concurrentManagedAccess`.
     pub concurrent_managed: bool,
-    /// What each context takes for itself.
+    /// Bytes that each context takes for itself.
     pub context_bytes: u64,
 }
 
@@ -93,7 +93,7 @@ fn halves(uuid: [u8; 16]) -> (u64, u64) {
     (u64::try_from(whole >> 64).unwrap_or(0), u64::try_from(whole & u128::from(u64::MAX)).unwrap_or(0))
 }
 
-/// What goes wrong from now on, for all processes.
+/// Faults from now on, for all processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Faults {
     /// The allocation so many from now (1: the next) fails with `CUDA_ERROR_OUT_OF_MEMORY`, once. 0: none.
@@ -102,19 +102,19 @@ pub struct Faults {
     pub lost: u32,
     /// A symbol, `cuMemAlloc_v2` or `cuMemPrefetchAsync`, whose calls begin late. Empty: none.
     pub slow_call: String,
-    /// How late.
+    /// Delay of calls.
     pub slow_milliseconds: u64,
-    /// What becomes of prefetches.
+    /// Fault of prefetches.
     pub prefetch: Prefetch,
 }
 
-/// What becomes of prefetches.
+/// Fault of prefetches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Prefetch {
-    /// They work.
+    /// Prefetches work.
     #[default]
     Works,
-    /// They answer this code and move nothing.
+    /// Prefetches return this code and move nothing.
     Fails(u32),
     /// The call does not return before the fault is taken away.
     Hangs,

@@ -1,20 +1,20 @@
-//! What became of a card: a snapshot for tests.
+//! State of a card: a snapshot for tests.
 
 /// A snapshot of a card, taken under its lock. Bytes everywhere.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
     /// The living processes that use the card.
     pub processes: Vec<Process>,
-    /// Since the card was made.
+    /// Counters since the card was made.
     pub counters: Counters,
     /// The last [`crate::MOVES`] moves, in order.
     pub moves: Vec<Move>,
-    /// How many moves there ever were.
+    /// Number of moves so far.
     pub moved: u64,
 }
 
 impl State {
-    /// What is not movable, over all processes.
+    /// Memory that is not movable, over all processes.
     #[must_use]
     pub fn device(&self) -> u64 {
         self.processes.iter().map(|process| process.device).sum()
@@ -26,21 +26,21 @@ impl State {
         self.processes.iter().map(|process| process.resident).sum()
     }
 
-    /// What is taken of the card.
+    /// Used memory of the card.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.device() + self.resident()
     }
 }
 
-/// What one process has on a card.
+/// Memory of one process on a card.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Process {
-    /// As the process sees itself, in its own pid namespace.
+    /// Process id in its own pid namespace.
     pub pid: u32,
     /// Field 22 of `/proc/<pid>/stat`, clock ticks since boot.
     pub start_time: u64,
-    /// Not movable.
+    /// Memory that is not movable.
     pub device: u64,
     /// Managed memory, resident on this card or not, that was allocated with this card current.
     pub managed: u64,
@@ -69,24 +69,24 @@ pub struct Counters {
     pub prefetch_calls: u64,
 }
 
-/// One move of memory.
+/// Move of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Move {
-    /// Whose memory it was: see [`Process::pid`].
+    /// Owner of the memory: see [`Process::pid`].
     pub pid: u32,
     /// See [`Process::start_time`].
     pub start_time: u64,
-    /// Where it begins; 0 when another process evicted it, which does not know.
+    /// Address of its beginning; 0 when another process evicted it, which does not know.
     pub address: u64,
-    /// How much.
+    /// Bytes moved.
     pub bytes: u64,
-    /// Where to.
+    /// Direction.
     pub direction: Direction,
     /// Why.
     pub cause: Cause,
 }
 
-/// Where memory moves.
+/// Direction of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the host, or from nowhere, to the card.
@@ -100,13 +100,13 @@ pub enum Direction {
 pub enum Cause {
     /// The program asked for it.
     Prefetch,
-    /// It was used where it was not.
+    /// A use where it was not resident.
     Fault,
     /// The driver made room for something else.
     Eviction,
-    /// It came into being: no bytes crossed the link.
+    /// First use: no bytes crossed the link.
     Populate,
-    /// Its contents were given up: no bytes crossed the link.
+    /// Contents were dropped: no bytes crossed the link.
     Discard,
 }
 

@@ -36,9 +36,9 @@ struct Operand {
 struct Copied {
     from: Operand,
     to: Operand,
-    /// In elements: bytes when no array takes part.
+    /// Extent in elements, or in bytes when no array takes part.
     extent: [u64; 3],
-    /// When the source may be read: at any time, here.
+    /// Time from which the source may be read: at any time, here.
     order: u32,
     flags: u32,
 }
@@ -90,7 +90,7 @@ impl Copied {
 }
 
 fn batch_1(count: usize, copies: In<Copied>, failed: Out<usize>, flags: u64, stream: Handle) -> Answer {
-    // It is no one's fault in particular.
+    // The failure belongs to no copy in particular.
     batch_2(count, copies, flags, stream).inspect_err(|_| failed.put_if(usize::MAX))
 }
 

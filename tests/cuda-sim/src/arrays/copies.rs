@@ -32,7 +32,7 @@ api! {
     ) = between_arrays;
 }
 
-/// One end in `CUDA_MEMCPY2D`.
+/// End of a copy in `CUDA_MEMCPY2D`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct FlatEnd {
@@ -55,7 +55,7 @@ struct Flat {
     height: usize,
 }
 
-/// One end in `CUDA_MEMCPY3D`, and in `CUDA_MEMCPY3D_PEER`, which has a context in the reserved place.
+/// End of a copy in `CUDA_MEMCPY3D`, and in `CUDA_MEMCPY3D_PEER`, which has a context in the reserved place.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SolidEnd {
@@ -139,7 +139,7 @@ pub(super) fn described<T: Copy + Into<Solid>>(copy: In<T>) -> Answer {
     run(|objects, device, start| copy.run(objects, device, start))
 }
 
-/// The same in the order of a stream.
+/// Copies in the order of a stream.
 pub(super) fn described_async<T: Copy + Into<Solid>>(copy: In<T>, stream: Handle) -> Answer {
     let copy: Solid = copy.get()?.into();
     submit(stream, |objects, device, start| copy.run(objects, device, start))

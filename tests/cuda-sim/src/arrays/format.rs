@@ -2,10 +2,10 @@
 
 use crate::error::Error;
 
-/// How elements lie in memory.
+/// Layout of elements in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unit {
-    /// Of one element, or of one block of a compressed format.
+    /// Bytes of one element, or of one block of a compressed format.
     pub(super) bytes: u64,
     /// Elements that a block is wide and high; 1 without compression.
     pub(super) block: u64,

@@ -41,7 +41,7 @@ struct Flat {
     height: u32,
 }
 
-/// One end in `CUDA_MEMCPY3D_v1`.
+/// End of a copy in `CUDA_MEMCPY3D_v1`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct BoxedEnd {

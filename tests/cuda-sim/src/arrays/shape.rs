@@ -1,4 +1,4 @@
-//! What an array looks like: `CUDA_ARRAY3D_DESCRIPTOR`, which extents are allowed, how many bytes they are. Pure.
+//! Shape of an array: `CUDA_ARRAY3D_DESCRIPTOR`, the allowed extents, and their bytes. Pure.
 
 use super::format::{NV12, Unit};
 use crate::error::Error;
@@ -54,7 +54,7 @@ pub(super) const CUBEMAP: u32 = 0x04;
 const GATHER: u32 = 0x08;
 pub(super) const SPARSE: u32 = 0x40;
 pub(super) const DEFERRED: u32 = 0x80;
-/// All that the documentation names.
+/// Flags that the documentation names.
 const FLAGS: u32 = 0x1ff;
 
 /// The longest extents, as the simulated devices say in their attributes.
@@ -66,7 +66,7 @@ const SIDE: usize = 32_768;
 
 impl Shape {
     /// # Errors
-    /// There are no such arrays.
+    /// When there are no such arrays.
     pub(super) fn check(&self) -> Result<Unit, Error> {
         let Self { width, height, depth, flags, .. } = *self;
         let (layered, cube) = (flags & LAYERED != 0, flags & CUBEMAP != 0);
@@ -90,7 +90,7 @@ impl Shape {
         Unit::of(self.format, self.channels)
     }
 
-    /// Whether it has memory of its own.
+    /// The array has memory of its own.
     pub(super) fn has_memory(&self) -> bool {
         self.flags & (SPARSE | DEFERRED) == 0
     }
@@ -116,7 +116,7 @@ impl Shape {
         Self { width: half(self.width), height: half(self.height), depth, ..*self }
     }
 
-    /// How many levels there can be: down to one element.
+    /// Most levels: down to one element.
     pub(super) fn most_levels(&self) -> u32 {
         let depth = if self.flags & (LAYERED | CUBEMAP) == 0 { self.depth } else { 0 };
         1 + self.width.max(self.height).max(depth).checked_ilog2().unwrap_or(0)

@@ -24,13 +24,13 @@ pub(super) struct Table {
 pub(super) struct Array {
     pub(super) shape: Shape,
     pub(super) unit: Unit,
-    /// Where its elements begin.
+    /// Address of its elements.
     pub(super) base: u64,
-    /// Where the next row begins, in bytes: a plane may have longer rows around it than its own.
+    /// Distance of its rows in bytes: a plane may have longer rows around it than its own.
     pub(super) pitch: u64,
     pub(super) device: usize,
     pub(super) context: Handle,
-    /// None for a level or a plane: its parent has it.
+    /// Memory; none for a level or a plane, whose parent has it.
     _memory: Option<Held>,
     /// The mipmap or array that it is a part of.
     pub(super) parent: Option<Handle>,
@@ -95,7 +95,7 @@ pub(crate) fn rows(array: Handle) -> Result<Rows, Error> {
     Ok(Rows { base, pitch, width, height, slices, element: unit.bytes, device })
 }
 
-/// Everything of a context goes with it.
+/// Ends a context with all its arrays.
 pub(crate) fn end_context(context: Handle) {
     let mut table = table();
     table.arrays.retain(|_, array| array.context != context);
@@ -106,7 +106,7 @@ pub(crate) fn end_context(context: Handle) {
 /// Bytes of so many levels.
 ///
 /// # Errors
-/// There are no such arrays.
+/// When there are no such arrays.
 pub(crate) fn bytes(shape: Shape, levels: u32) -> Result<u64, Error> {
     let unit = shape.check()?;
     Ok((0..levels.clamp(1, shape.most_levels())).map(|level| shape.level(level).bytes(unit)).sum())
@@ -115,7 +115,7 @@ pub(crate) fn bytes(shape: Shape, levels: u32) -> Result<u64, Error> {
 /// A mipmapped array over memory that is charged elsewhere, and large enough (see [`bytes`]).
 ///
 /// # Errors
-/// There are no such arrays.
+/// When there are no such arrays.
 pub(crate) fn adopt(objects: &mut Objects, shape: Shape, levels: u32, region: Region) -> Result<Handle, Error> {
     let (context, device) = objects.current()?;
     shape.check()?;

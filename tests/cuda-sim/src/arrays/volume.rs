@@ -8,11 +8,11 @@ use crate::memory::access;
 use crate::objects::Objects;
 use omni_cuda_card::Direction;
 
-/// One end of a copy.
+/// End of a copy.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct End {
     pub(crate) place: Place,
-    /// Where the box begins: bytes, rows, slices.
+    /// Beginning of the box: bytes, rows, slices.
     pub(crate) x: u64,
     pub(crate) y: u64,
     pub(crate) z: u64,
@@ -21,7 +21,7 @@ pub(crate) struct End {
 /// Memory in rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Place {
-    /// Any address; the driver knows what lies there.
+    /// Any address, which the driver resolves.
     Linear {
         address: u64,
         /// Bytes from one row to the next; 0 where there is one row only.
@@ -48,7 +48,7 @@ struct Span {
     slice: u64,
     /// The card that it is on.
     device: Option<usize>,
-    /// In the table of allocations, and so asked for residency.
+    /// Memory of the table of allocations, and so subject to residency.
     is_linear: bool,
 }
 
@@ -142,10 +142,10 @@ fn in_memory(
     Ok(Span { first, row: pitch, slice, device, is_linear: true })
 }
 
-/// For ends that say to be on a device: something of ours is there.
+/// Checks an end that claims to be on a device: there is memory of this driver.
 ///
 /// # Errors
-/// It is not.
+/// When it is not.
 pub(super) fn check_device(objects: &Objects, address: u64) -> Answer {
     objects.allocations.at(address).map(|_| ()).ok_or(Error::INVALID_VALUE)
 }

@@ -72,7 +72,7 @@ pub(super) struct AllocateNode {
 }
 
 impl AllocateNode {
-    /// As the node's own call says it.
+    /// Parameters as the node's own call gives them.
     pub(super) fn of(device: usize, address: u64, bytes: u64) -> Self {
         let location = Location { kind: 1, id: i32::try_from(device).unwrap_or(0) };
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -82,7 +82,7 @@ impl AllocateNode {
 
 const _: () = assert!(size_of::<AllocateNode>() == 120);
 
-/// Where the union begins in `CUgraphNodeParams`, and the copy in `CUDA_MEMCPY_NODE_PARAMS`.
+/// Offset of the union in `CUgraphNodeParams`, and of the copy in `CUDA_MEMCPY_NODE_PARAMS`.
 const UNION: u64 = 16;
 const COPY: u64 = 16;
 
@@ -233,7 +233,7 @@ fn add_free(node: Out<Handle>, graph: Handle, after: In<Handle>, count: usize, a
     put(&mut objects, &mut table, node, graph, (after, count), Work::Free { address })
 }
 
-/// One call for all: what the node is stands in a union.
+/// Adds a node of any kind, whose parameters are in a union.
 fn add_any(node: Out<Handle>, graph: Handle, after: In<Handle>, count: usize, node_is: u64) -> Answer {
     let kind = abi::out_at::<u32>(node_is).get()?;
     let content = node_is + UNION;
@@ -282,7 +282,7 @@ fn add_edges_with_data(graph: Handle, from: In<Handle>, to: In<Handle>, _edges: 
     add_edges(graph, from, to, count)
 }
 
-/// Not in a graph with memory nodes, as documented.
+/// Refused in a graph with memory nodes, as documented.
 fn destroy_node(node: Handle) -> Answer {
     let mut objects = objects()?;
     let mut table = table();

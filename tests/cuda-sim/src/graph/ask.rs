@@ -1,4 +1,4 @@
-//! What graphs and nodes can be asked.
+//! Queries of graphs and nodes.
 
 use super::add::AllocateNode;
 use super::table::{Fill, Work, table};

@@ -44,7 +44,7 @@ fn instantiate(exec: Out<Handle>, graph: Handle, flags: u64) -> Answer {
         return Err(Error::INVALID_VALUE);
     }
     let work = table.in_order(graph)?;
-    // With memory nodes there is one at a time.
+    // A graph with memory nodes has one executable at a time.
     if work.iter().any(Work::is_memory) && table.execs.values().any(|exec| exec.graph == graph) {
         return Err(Error::NOT_SUPPORTED);
     }
@@ -77,7 +77,7 @@ fn destroy(exec: Handle) -> Answer {
     Ok(())
 }
 
-/// Nothing is prepared before a launch.
+/// Uploads nothing: there is no preparation before a launch.
 fn upload(exec: Handle, stream: Handle) -> Answer {
     let mut objects = objects()?;
     objects.stream(stream)?;

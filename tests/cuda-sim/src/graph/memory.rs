@@ -15,10 +15,10 @@ api! {
     fn cuDeviceSetGraphMemAttribute(device: i32, attribute: u32, value: Out<c_void>) = set;
 }
 
-/// Of one device, in bytes.
+/// Graph memory of one device, in bytes.
 #[derive(Debug, Default)]
 pub(super) struct GraphMemory {
-    /// In use, by address.
+    /// Bytes in use, by address.
     pub(super) live: BTreeMap<u64, u64>,
     used_high: u64,
     /// Charged to this process.
@@ -34,7 +34,7 @@ impl GraphMemory {
     /// Answers when it is there.
     ///
     /// # Errors
-    /// It is in use already, or there is no room.
+    /// When it is in use already, or there is no room.
     pub(super) fn allocate(
         &mut self,
         objects: &mut Objects,

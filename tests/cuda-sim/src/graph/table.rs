@@ -14,16 +14,16 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 pub(super) struct Table {
     pub(super) graphs: HashMap<Handle, Graph>,
     pub(super) execs: HashMap<Handle, Exec>,
-    /// By device.
+    /// Graph memory by device.
     pub(super) memory: BTreeMap<usize, GraphMemory>,
 }
 
 /// A graph as the program builds it.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Graph {
-    /// In the order in which they were added.
+    /// Nodes in the order in which they were added.
     pub(super) nodes: Vec<(Handle, Work)>,
-    /// From, to.
+    /// Edges: from, to.
     pub(super) edges: Vec<(Handle, Handle)>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Exec {
     pub(super) graph: Handle,
 }
 
-/// What a node does.
+/// Work of a node.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Work {
     /// A kernel, an event, nothing: by its `CUgraphNodeType`.
@@ -132,7 +132,7 @@ impl Table {
         self.graphs.get_mut(&graph).ok_or(Error::INVALID_VALUE)
     }
 
-    /// What a node does.
+    /// Work of a node.
     pub(super) fn work(&self, node: Handle) -> Result<Work, Error> {
         let mut all = self.graphs.values().flat_map(|graph| &graph.nodes);
         all.find(|(handle, _)| *handle == node).map(|(_, work)| *work).ok_or(Error::INVALID_VALUE)
@@ -155,7 +155,7 @@ impl Table {
         Ok(copy)
     }
 
-    /// Everything in a graph, in an order that its edges allow; child graphs are in the places of their nodes.
+    /// Nodes of a graph, in an order that its edges allow; child graphs are in the places of their nodes.
     ///
     /// # Errors
     /// No such graph, or its edges go round in a circle.
@@ -203,7 +203,7 @@ impl Table {
     }
 }
 
-/// What such nodes allocate.
+/// Addresses that such nodes allocate.
 pub(super) fn addresses<'a>(work: impl Iterator<Item = &'a Work>) -> Vec<u64> {
     let address = |work: &Work| match work {
         Work::Allocate { address, .. } => Some(*address),

@@ -1,7 +1,7 @@
-//! What calls do to ranges of addresses: whose they are, and managed memory that moves because somebody uses it.
+//! Accesses of calls to ranges of addresses: their owners, and managed memory that moves because it is used.
 //!
-//! Whatever a call names as device memory is used by the device: managed memory comes to it, page fault by page fault,
-//! unless the device may use it where it is (`cuMemAdvise`: accessed by, or preferred on the host).
+//! Device memory that a call names is used by the device: managed memory comes to it, page fault by page fault, unless
+//! the device may use it where it is (`cuMemAdvise`: accessed by, or preferred on the host).
 
 use crate::error::Error;
 use crate::machine;
@@ -23,7 +23,7 @@ impl Objects {
     /// The allocations under a range of addresses, which has no holes.
     ///
     /// # Errors
-    /// It has, or it is empty.
+    /// When it is not all allocated, or it is empty.
     pub(crate) fn parts(&self, address: u64, bytes: u64) -> Result<Vec<Part>, Error> {
         let end = address.checked_add(bytes).ok_or(Error::INVALID_VALUE)?;
         let (mut at, mut found) = (address, Vec::new());
@@ -36,7 +36,7 @@ impl Objects {
         if found.is_empty() { Err(Error::INVALID_VALUE) } else { Ok(found) }
     }
 
-    /// The same, of managed memory only.
+    /// Parts of managed memory only.
     ///
     /// # Errors
     /// As [`Self::parts`], or some of it is not managed.
@@ -90,7 +90,7 @@ impl Objects {
         Ok(done)
     }
 
-    /// What of a part is nowhere as far as calls go, and still has pages: the host used it.
+    /// Pages of a part that calls have put nowhere, and that the host has used.
     fn touched(&self, part: &Part) -> Ranges {
         let Some(allocation) = self.allocations.exact(part.base) else { return Ranges::default() };
         let (Some(managed), Some(region)) = (allocation.managed(), &allocation.region) else {
@@ -106,7 +106,7 @@ impl Objects {
     /// A device uses a range of device memory of any kind; answers when the data is where it must be.
     ///
     /// # Errors
-    /// It is no device memory, or a card cannot be locked.
+    /// When it is no device memory, or a card cannot be locked.
     pub(crate) fn device_uses(
         &mut self,
         device: usize,

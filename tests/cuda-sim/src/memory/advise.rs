@@ -60,7 +60,7 @@ impl Objects {
                 SET_READ_MOSTLY => managed.read_mostly.add(&range),
                 UNSET_READ_MOSTLY => {
                     managed.read_mostly = managed.read_mostly.without(&range);
-                    // One copy is left: the device's.
+                    // Only the device's copy is left.
                     let duplicated: Vec<Ranges> = managed.on_device.values().map(|on| on.ranges.and(&range)).collect();
                     for ranges in duplicated {
                         managed.written(&ranges);
@@ -87,7 +87,7 @@ impl Objects {
         first.filter(|first| places.all(|place| place == Some(*first))).unwrap_or(NOWHERE)
     }
 
-    /// One word about a range, or the devices that access it.
+    /// Attribute of a range: a word, or the devices that access it.
     fn range_attribute(&self, parts: &[Part], attribute: u32, words: usize) -> Result<Vec<i32>, Error> {
         let managed = |part: &Part| self.allocations.exact(part.base).and_then(|allocation| allocation.managed());
         let preferred = || self.place(parts, |managed| &managed.preferred);

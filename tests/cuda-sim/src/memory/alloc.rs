@@ -210,7 +210,7 @@ fn address_range_low(base: Out<u32>, size: Out<u32>, pointer: u32) -> Answer {
     Ok(())
 }
 
-/// What the entries of 32 bits can say.
+/// Value as entries of 32 bits return it.
 fn low(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }

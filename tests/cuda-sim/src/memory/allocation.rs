@@ -12,23 +12,23 @@ pub(crate) struct Allocation {
     pub(crate) bytes: u64,
     pub(crate) context: Handle,
     pub(crate) device: usize,
-    /// Bytes of the card that go with it: 0 where somebody else holds them.
+    /// Bytes of the card that go with it: 0 where another process holds them.
     pub(crate) charged: u64,
     /// Unique for the life of the process (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
     pub(crate) id: u64,
-    /// None where somebody else holds the memory.
+    /// Memory; none where another process holds it.
     pub(crate) region: Option<Region>,
     pub(crate) kind: Kind,
 }
 
-/// What kind of memory it is, and so who may free it.
+/// Kind of memory, which decides about its free.
 #[derive(Debug)]
 pub(crate) enum Kind {
     /// `cuMemFree`, `cuMemFreeAsync`.
     Device,
     /// From a stream-ordered allocator; freed by both, too.
     Pooled {
-        /// Where it came from.
+        /// Pool that it came from.
         pool: Handle,
         /// Managed pools only.
         managed: Option<Managed>,
@@ -37,7 +37,7 @@ pub(crate) enum Kind {
     Managed(Managed),
     /// `cuMemFreeHost`, or `cuMemHostUnregister` when the program brought it.
     Host {
-        /// As given by the program.
+        /// Flags given by the program.
         flags: u32,
         /// The program brought it.
         registered: bool,
@@ -46,7 +46,7 @@ pub(crate) enum Kind {
     Elsewhere,
 }
 
-/// All allocations by address.
+/// Allocations by address.
 #[derive(Debug, Default)]
 pub(crate) struct Allocations {
     by_base: BTreeMap<u64, Allocation>,
@@ -85,7 +85,7 @@ impl Allocations {
         base
     }
 
-    /// By its beginning.
+    /// Allocation that begins at an address.
     pub(crate) fn exact(&self, base: u64) -> Option<&Allocation> {
         self.by_base.get(&base)
     }
@@ -94,7 +94,7 @@ impl Allocations {
         self.by_base.remove(&base)
     }
 
-    /// By any address in it.
+    /// Allocation with an address in it.
     pub(crate) fn at(&self, address: u64) -> Option<&Allocation> {
         let (base, allocation) = self.by_base.range(..=address).next_back()?;
         (address - base < allocation.bytes).then_some(allocation)

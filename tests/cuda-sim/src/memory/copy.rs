@@ -41,7 +41,7 @@ api! {
     ) = with_attributes;
 }
 
-/// What a call names an address as.
+/// Kind of address that a call names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     /// Memory of the host, whatever the driver knows of it.
@@ -52,7 +52,7 @@ pub(crate) enum Side {
     Known,
 }
 
-/// One piece of a copy.
+/// Piece of a copy.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Piece {
     pub(crate) to: u64,
@@ -64,7 +64,7 @@ impl Objects {
     /// Copies one piece; answers when it is over.
     ///
     /// # Errors
-    /// What shall be device memory is not.
+    /// When device memory is expected and is not there.
     pub(crate) fn copy(
         &mut self,
         device: usize,
@@ -177,7 +177,7 @@ fn batch_1(
     stream: Handle,
 ) -> Answer {
     batch_2(to, from, sizes, count, attributes, firsts, kinds, stream)
-        // All are checked before any is copied: it is no one's fault in particular.
+        // All are checked before any is copied: the failure belongs to none in particular.
         .inspect_err(|_| failed.put_if(usize::MAX))
 }
 

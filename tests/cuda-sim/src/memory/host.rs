@@ -107,7 +107,7 @@ fn flags_of(flags: Out<u32>, pointer: u64) -> Answer {
     let objects = objects()?;
     objects.current()?;
     match objects.allocations.at(pointer).map(|allocation| &allocation.kind) {
-        // Whatever is handed out is mapped.
+        // All memory that is allocated is mapped.
         Some(Kind::Host { flags: given, registered: false }) => flags.put(given | 2),
         Some(_) | None => Err(Error::INVALID_VALUE),
     }

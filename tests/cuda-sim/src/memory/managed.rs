@@ -1,4 +1,4 @@
-//! Where the bytes of one managed allocation are, and what the program said about them. Pure.
+//! Places of the bytes of one managed allocation, and the program's advice about them. Pure.
 //!
 //! A byte is nowhere until it is first used; then it is on the host, on one device, or, when it is read mostly, on both.
 
@@ -13,21 +13,21 @@ pub(crate) const NOWHERE: i32 = -2;
 /// The state of one managed allocation; ranges count from its beginning.
 #[derive(Debug, Default)]
 pub(crate) struct Managed {
-    /// By ordinal.
+    /// Memory on devices, by ordinal.
     pub(crate) on_device: BTreeMap<usize, OnDevice>,
     pub(crate) on_host: Ranges,
     pub(crate) read_mostly: Ranges,
-    /// By device ordinal, or [`CPU`].
+    /// Preferred location, by device ordinal, or [`CPU`].
     pub(crate) preferred: BTreeMap<i32, Ranges>,
     pub(crate) accessed_by: BTreeSet<i32>,
     pub(crate) last_prefetch: BTreeMap<i32, Ranges>,
 }
 
-/// What is on one device.
+/// Memory on one device.
 #[derive(Debug, Default)]
 pub(crate) struct OnDevice {
     pub(crate) ranges: Ranges,
-    /// When it was last used, by the card's count of uses.
+    /// Time of the last use, by the card's count of uses.
     pub(crate) used: u64,
 }
 

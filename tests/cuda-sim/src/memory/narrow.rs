@@ -1,6 +1,6 @@
 //! Copies and fills in their first forms, whose device addresses and counts have 32 bits.
 //!
-//! They reach what `cuMemAlloc` and `cuMemAllocPitch` of the same age hand out. The host's addresses are whole ones.
+//! They reach memory of `cuMemAlloc` and `cuMemAllocPitch` of the same age. The host's addresses are whole ones.
 
 use super::{copy, set};
 use crate::abi::{Handle, api};

@@ -1,4 +1,4 @@
-//! What a pointer points to.
+//! Attributes of pointers.
 
 use crate::abi::{Handle, In, api, out_at};
 use crate::error::{Answer, Error};
@@ -46,7 +46,7 @@ impl Value {
     }
 }
 
-/// None where the attribute has no value for such a pointer.
+/// Value of an attribute; none where it has none for such a pointer.
 fn value(allocation: &Allocation, attribute: u32, pointer: u64) -> Option<Value> {
     let (host, managed) = (allocation.is_host(), allocation.managed().is_some());
     let pool = match allocation.kind {
@@ -84,7 +84,7 @@ fn attribute(data: u64, attribute: u32, pointer: u64) -> Answer {
     value(found, attribute, pointer).ok_or(Error::INVALID_VALUE)?.put(data)
 }
 
-/// For a pointer that the driver does not know, and for an attribute without a value, the answer is 0, and success.
+/// Attributes of a pointer: 0 and success for an unknown pointer, and for an attribute without a value.
 fn attributes(count: u32, attributes: In<u32>, data: In<u64>, pointer: u64) -> Answer {
     let objects = objects()?;
     let (attributes, data) = (attributes.get_all(count as usize)?, data.get_all(count as usize)?);

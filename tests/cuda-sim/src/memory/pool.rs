@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 /// A memory pool.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    /// Whose card it takes; for managed pools, whose process counts it.
+    /// Device whose card it takes; for managed pools, of the process that counts it.
     pub(crate) device: usize,
     /// Managed pools: where their memory shall be.
     pub(crate) preferred: Option<i32>,
@@ -28,12 +28,12 @@ pub(crate) struct Pool {
     pub(crate) reserved: Level,
     /// Three ways of using freed memory again, all on at first; they make no difference here.
     pub(crate) reuse: [u32; 3],
-    /// What other devices may do with its memory.
+    /// Access rights of other devices.
     pub(crate) access: BTreeMap<i32, u32>,
     pub(crate) is_default: bool,
     /// Gone as soon as nothing of it is used.
     pub(crate) is_destroyed: bool,
-    /// What stands for it in other processes, once it was exported or when it was imported.
+    /// File that represents it in other processes, once it was exported or when it was imported.
     pub(crate) shared: Option<Sharable>,
     /// Another process's: nothing is allocated from it here.
     pub(crate) is_imported: bool,
@@ -89,7 +89,7 @@ impl Objects {
     /// The pool that a place began with.
     ///
     /// # Errors
-    /// There is none for it.
+    /// When there is none for it.
     pub(crate) fn default_pool(&mut self, place: i32, is_managed: bool) -> Result<Handle, Error> {
         if let Some(pool) = self.places.default.get(&(place, is_managed)) {
             return Ok(*pool);

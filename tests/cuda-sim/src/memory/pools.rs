@@ -54,7 +54,7 @@ const DESCRIPTOR: u32 = 1;
 /// Readable and writable.
 const READ_WRITE: u32 = 3;
 
-/// Where managed memory may be preferred: also nowhere in particular.
+/// Preferred place of managed memory: also nowhere in particular.
 fn place(location: Location) -> Result<i32, Error> {
     if location.kind == 0 { Ok(NOWHERE) } else { location.place().map_err(|_| Error::INVALID_VALUE) }
 }

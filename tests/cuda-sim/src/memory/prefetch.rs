@@ -58,12 +58,12 @@ impl Location {
     }
 }
 
-/// One range of a call, and where it shall be.
+/// Range of a call, and its destination.
 #[derive(Debug, Clone, Copy)]
 struct Wanted {
     address: u64,
     bytes: u64,
-    /// None: where it is.
+    /// Destination; none: stay.
     place: Option<i32>,
 }
 
@@ -182,7 +182,7 @@ fn carry_out(wanted: &[Wanted], discards: bool, handle: Handle) -> Answer {
     })
 }
 
-/// What a test wants to become of prefetches.
+/// Applies the fault that a test has set for prefetches.
 fn obey_fault(device: usize) -> Answer {
     let device = machine::all()?.get(device).ok_or(Error::INVALID_DEVICE)?;
     loop {

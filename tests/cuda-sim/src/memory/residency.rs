@@ -1,4 +1,4 @@
-//! What is on a card: making room, moving managed memory in and out, telling other processes.
+//! Memory on a card: making room, moving managed memory in and out, telling other processes.
 //!
 //! Device memory stays where it is. Managed memory takes a card's bytes only while it is there; when something else needs
 //! room, the driver evicts what was not used for longest, of all processes, and what prefers this card (`cuMemAdvise`)
@@ -15,16 +15,16 @@ use omni_cuda_card::{Cause, Direction, Locked, Resident, now};
 /// Set in the rank of memory that prefers the card: it is evicted after all that does not, whenever that was used.
 const PREFERS: u64 = 1 << 63;
 
-/// What of an allocation is evicted next.
+/// Next part of an allocation to evict.
 #[derive(Debug)]
 struct Candidate {
     base: u64,
     part: Ranges,
-    /// When it was used, by [`Locked::tick`], or that and [`PREFERS`]. The least is evicted first.
+    /// Time of its use, by [`Locked::tick`], or that and [`PREFERS`]. The least is evicted first.
     rank: u64,
-    /// Of what is evicted last of the same allocation.
+    /// Rank of the part of the same allocation that is evicted last.
     last_rank: u64,
-    /// All that the allocation has on the card.
+    /// Bytes of the allocation on the card.
     bytes: u64,
 }
 
@@ -46,9 +46,9 @@ pub(crate) struct Work<'a> {
     allocations: &'a mut Allocations,
     pub(crate) card: Locked<'static>,
     device: usize,
-    /// When the transfers so far are done.
+    /// End of the transfers so far.
     pub(crate) done: u64,
-    /// The others must be told what is here now.
+    /// Changed since other processes were told.
     changed: bool,
 }
 
@@ -81,13 +81,13 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// What this process has on the card, allocation by allocation.
+    /// Memory of this process on the card, allocation by allocation.
     fn candidates(&self) -> impl Iterator<Item = Candidate> {
         let device = self.device;
         self.allocations.iter().filter_map(move |one| Candidate::of(one.base, one.managed()?, device))
     }
 
-    /// What of it is evicted first.
+    /// Part that is evicted first.
     fn first(&self, except: Option<u64>) -> Option<Candidate> {
         self.candidates().filter(|one| Some(one.base) != except).min_by_key(|one| one.rank)
     }
@@ -126,7 +126,7 @@ impl<'a> Work<'a> {
         self.changed = true;
     }
 
-    /// `part` comes to this card, as much as fits. `touched`: what of it the host has, though nobody said so.
+    /// Brings `part` to this card, as much as fits. `touched`: pages of it that the host has, unknown to calls.
     pub(crate) fn arrive(&mut self, base: u64, part: &Ranges, touched: &Ranges, cause: Cause) {
         let device = self.device;
         let used = self.card.tick();
@@ -173,7 +173,7 @@ impl<'a> Work<'a> {
         there
     }
 
-    /// The same because the program said that it does not need the contents.
+    /// Drops the contents, which the program does not need.
     pub(crate) fn discard(&mut self, base: u64, part: &Ranges) {
         let gone = self.forget(base, part);
         self.record(base, &gone, Direction::ToHost, Cause::Discard);
@@ -195,15 +195,15 @@ impl<'a> Work<'a> {
     /// Takes bytes that will not move.
     ///
     /// # Errors
-    /// They do not fit beside what does not move either, or a test wants this one to fail.
+    /// When they do not fit beside memory that does not move either, or a test has set a failure.
     pub(crate) fn charge(&mut self, bytes: u64) -> Answer {
         if self.card.takes_failure() { Err(Error::OUT_OF_MEMORY) } else { self.take(bytes) }
     }
 
-    /// The same for what no test can let fail: what the driver takes for itself.
+    /// Charges the driver's own memory, for which no test can set a failure.
     ///
     /// # Errors
-    /// They do not fit beside what does not move either.
+    /// When they do not fit beside memory that does not move either.
     fn take(&mut self, bytes: u64) -> Answer {
         if bytes > self.card.attainable() || self.room(bytes, None) < bytes {
             return Err(Error::OUT_OF_MEMORY);
@@ -231,10 +231,10 @@ pub(crate) fn charge(allocations: &mut Allocations, device: usize, bytes: u64) -
     Ok(work.done)
 }
 
-/// The same for what the driver takes for itself: no test can let it fail, and nobody waits for it.
+/// Takes the driver's own memory: no test can let it fail, and there is no wait.
 ///
 /// # Errors
-/// There is no room.
+/// When there is no room.
 pub(crate) fn take(allocations: &mut Allocations, device: usize, bytes: u64) -> Answer {
     Work::on(allocations, device, 0)?.take(bytes)
 }

@@ -1,9 +1,10 @@
 //! Pools and their memory in several processes.
 //!
-//! A pool that was made for it has a file without a name, whose descriptor is its handle: whoever has it can import the
+//! A sharable pool has a file without a name, whose descriptor is its handle: any process that has it can import the
 //! pool. The file is empty: an allocation that is shared is a file of its own (see [`crate::sharable`]), which the data
-//! about it names. Out of an imported pool comes only what was shared, and who imports is not charged: the card has the
-//! bytes once, on the account of who allocated them. They must outlive every import, which is the program's affair.
+//! about it names. An imported pool yields only shared allocations, and the importer is not charged: the card has the
+//! bytes once, on the account of the process that allocated them. They must outlive every import, which is the
+//! program's duty.
 
 use crate::abi::{Handle, In, Out, api};
 use crate::backing::Region;
@@ -31,7 +32,7 @@ struct Shared {
     magic: u64,
     pid: u32,
     descriptor: i32,
-    /// So that a number used again is not taken for the same file.
+    /// Inode, so that a reused number is not taken for the same file.
     inode: u64,
     bytes: u64,
     /// The inode of the pool's own file.
@@ -41,12 +42,12 @@ struct Shared {
 
 const _: () = assert!(size_of::<Shared>() == 64);
 const MAGIC: u64 = u64::from_le_bytes(*b"omnipool");
-/// What the label of a pool's file begins with; the card's UUID follows.
+/// Beginning of the label of a pool's file; the card's UUID follows.
 const LABEL: &str = "omni-cuda-sim pool ";
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
 const DESCRIPTOR: u32 = 1;
 
-/// By address: memory of this process that others may have.
+/// Exported memory of this process, by address.
 static GIVEN: LazyLock<Mutex<HashMap<u64, Sharable>>> = LazyLock::new(Mutex::default);
 
 /// Taken after the lock of [`crate::objects`].

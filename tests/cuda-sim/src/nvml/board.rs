@@ -6,7 +6,7 @@ use super::shapes::Memory;
 use crate::machine;
 use omni_cuda_card::{Card, Settings, State};
 
-/// One card.
+/// Card as NVML shows it.
 #[derive(Debug)]
 pub(super) struct Board {
     /// N of `/dev/nvidiaN`. Its bus is the next number.
@@ -29,14 +29,14 @@ impl Board {
         self.card.state().map_err(|_| Failure::Unknown)
     }
 
-    /// What is taken, by whoever it is.
+    /// Used memory, by any process.
     pub(super) fn memory(&self) -> Result<Memory, Failure> {
         let used = self.state()?.used();
         let total = self.settings.memory;
         Ok(Memory { total, free: total.saturating_sub(used), used })
     }
 
-    /// Who has a context, and what they have that is not managed.
+    /// Processes with a context, and their memory that is not managed.
     pub(super) fn processes(&self) -> Result<Vec<Used>, Failure> {
         let file = machine::directory().join(format!("nvidia{}", self.minor));
         Ok(processes::seen_from_here(&self.state()?.processes, &file))

@@ -1,4 +1,4 @@
-//! What `libnvidia-ml.so.1` exports here. A device's handle is its index and one: nothing that could be followed.
+//! Exports of `libnvidia-ml.so.1`. A device's handle is its index and one, and no pointer.
 #![allow(unsafe_code, reason = "exported C functions")]
 
 use super::board::{self, Board};
@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 
 /// `nvmlDevice_t`.
 pub(super) type Device = usize;
-/// Where an answer goes: null from a caller is `None`.
+/// Pointer to which an answer is written: null from a caller is `None`.
 pub(super) type Out<'a, T> = Option<&'a mut T>;
 
 fn code(result: Result<(), Failure>) -> c_uint {
@@ -57,7 +57,7 @@ pub(super) unsafe fn text(out: *mut c_char, length: c_uint, find: impl FnOnce() 
     code(initialised().and_then(|()| find()).and_then(write))
 }
 
-/// Writes a list; the caller says how much room there is, and is told how much was needed.
+/// Writes a list; the caller passes the room there is, and gets the room that was needed.
 ///
 /// # Safety
 /// `out` has room for as many as `count` says, or is null and `count` says 0.
@@ -94,7 +94,8 @@ extern "C" fn nvmlInit() -> c_uint {
     nvmlInit_v2()
 }
 
-/// As `nvmlInit_v2`: both flags are about cards that are not there or not attached, and ours are always both.
+/// As `nvmlInit_v2`: both flags are about cards that are absent or not attached, and the simulated ones are always
+/// both.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlInitWithFlags(_flags: c_uint) -> c_uint {
     nvmlInit_v2()
@@ -106,7 +107,7 @@ extern "C" fn nvmlShutdown() -> c_uint {
     code(shut_down())
 }
 
-/// What a code means.
+/// Text for a code.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlErrorString(result: c_uint) -> *const c_char {
     Failure::string(result).as_ptr()
@@ -149,13 +150,13 @@ extern "C" fn nvmlSystemGetCudaDriverVersion(out: Out<'_, c_int>) -> c_uint {
     nvmlSystemGetCudaDriverVersion_v2(out)
 }
 
-/// How many cards there are.
+/// Number of cards.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetCount_v2(out: Out<'_, c_uint>) -> c_uint {
     answer(out, || c_uint::try_from(board::all().len()).map_err(|_| Failure::Unknown))
 }
 
-/// As `nvmlDeviceGetCount_v2`: it differs for cards that the caller may not use.
+/// As `nvmlDeviceGetCount_v2`, which differs for cards that the caller may not use.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetCount(out: Out<'_, c_uint>) -> c_uint {
     nvmlDeviceGetCount_v2(out)
@@ -173,7 +174,7 @@ extern "C" fn nvmlDeviceGetHandleByIndex(index: c_uint, out: Out<'_, Device>) ->
     nvmlDeviceGetHandleByIndex_v2(index, out)
 }
 
-/// By "GPU-…".
+/// Handle by "GPU-…".
 ///
 /// # Safety
 /// `uuid` is null or a string with its end.
@@ -186,7 +187,7 @@ unsafe extern "C" fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, out: Out<'_,
     })
 }
 
-/// By "0000:01:00.0", with four or eight digits of the domain, in any case.
+/// Handle by "0000:01:00.0", with four or eight digits of the domain, in any case.
 ///
 /// # Safety
 /// `bus` is null or a string with its end.
@@ -241,7 +242,7 @@ extern "C" fn nvmlDeviceGetIndex(device: Device, out: Out<'_, c_uint>) -> c_uint
     answer(out, || of(device).and_then(|_| c_uint::try_from(device - 1).map_err(|_| Failure::InvalidArgument)))
 }
 
-/// Where it is plugged in.
+/// Place on the PCI bus.
 #[unsafe(no_mangle)]
 pub(super) extern "C" fn nvmlDeviceGetPciInfo_v3(device: Device, out: Out<'_, Pci>) -> c_uint {
     fn padded<const LENGTH: usize>(text: &str) -> [c_char; LENGTH] {
@@ -277,13 +278,13 @@ extern "C" fn nvmlDeviceGetCudaComputeCapability(
     }
 }
 
-/// How much memory the whole card has, and how much of it is taken.
+/// Total and used memory of the whole card.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMemoryInfo(device: Device, out: Out<'_, Memory>) -> c_uint {
     answer(out, || of(device)?.memory())
 }
 
-/// The same, with what the driver keeps for itself apart: nothing.
+/// The same, with the driver's own memory apart: none.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: Device, out: Out<'_, MemoryV2>) -> c_uint {
     let version = out.as_ref().map(|out| out.version);
@@ -302,7 +303,7 @@ extern "C" fn nvmlDeviceGetUtilizationRates(device: Device, out: Out<'_, Utiliza
     answer(out, || of(device).map(|_| Utilization::default()))
 }
 
-/// Who has a context on the card.
+/// Processes with a context on the card.
 ///
 /// # Safety
 /// `out` has room for as many as `count` says, or is null and `count` says 0.
@@ -351,7 +352,7 @@ unsafe extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
     unsafe { nvmlDeviceGetComputeRunningProcesses_v2(device, count, out) }
 }
 
-/// Nobody draws on these cards.
+/// Processes that draw: none on these cards.
 ///
 /// # Safety
 /// As for [`nvmlDeviceGetComputeRunningProcesses`].

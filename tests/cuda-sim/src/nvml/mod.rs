@@ -1,10 +1,10 @@
 //! NVML over simulated cards: the documented calls that say what devices there are, how much of their memory is taken,
 //! and by whom. Whoever opens `libnvidia-ml.so.1` calls it; the driver beside it is not asked, the card's file is.
 //!
-//! Which process has how much counts what the driver counts on real cards: memory that is not managed, and contexts.
+//! The memory of a process is that which the driver counts on real cards: memory that is not managed, and contexts.
 //! Managed memory is part of the device's total only: users report it, with and without an answer from NVIDIA, in
 //! Syllo/nvtop issue 213, gpuopenanalytics/pynvml issue 63 (60 GB of `cudaMallocManaged` shown as 5) and rapidsai/rmm
-//! issue 2259; no page of the documentation was found that says either.
+//! issue 2259; no page of the documentation was found on either.
 //!
 //! Nothing is kept between calls but the count of initialisations: a card is opened, asked and closed, so that a fork
 //! inherits nothing.
@@ -32,7 +32,7 @@ enum Failure {
     Unknown,
 }
 
-/// Everything that has a name in `nvmlErrorString`.
+/// Codes that have a name in `nvmlErrorString`.
 const STRINGS: &[(c_uint, &CStr)] = &[
     (0, c"Success"),
     (Failure::Uninitialized.code(), c"Uninitialized"),
@@ -66,13 +66,13 @@ impl Failure {
     }
 }
 
-/// How many more `nvmlInit` than `nvmlShutdown` there were.
+/// Number of `nvmlInit` minus that of `nvmlShutdown`.
 static INITIALISED: AtomicU32 = AtomicU32::new(0);
 
 /// Counts an initialisation.
 ///
 /// # Errors
-/// There is no card here.
+/// Fails when there is no card.
 fn initialise() -> Result<(), Failure> {
     if board::all().is_empty() {
         return Err(Failure::DriverNotLoaded);

@@ -1,4 +1,4 @@
-//! Which of this pid namespace's processes a card's processes are.
+//! Processes of this pid namespace that a card's processes are.
 //!
 //! The card knows a process by the pid it has in its own namespace and by its start time. The kernel shows both of every
 //! process that the reader may see (`NSpid` in `status`, field 22 in `stat`), so the double finds the reader's pid for it;
@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// One line of NVML's list.
+/// Line of NVML's list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Used {
     pub(super) pid: u32,
@@ -19,7 +19,7 @@ pub(super) struct Used {
 /// A process of `/proc`.
 struct Seen {
     pid: u32,
-    /// In its innermost namespace.
+    /// Process id in its innermost namespace.
     own_pid: u32,
     start_time: u64,
 }
@@ -54,7 +54,7 @@ fn read(pid: u32) -> Option<Seen> {
     Some(Seen { pid, own_pid, start_time })
 }
 
-/// Whether the process has the file mapped; a reader that may not look believes it.
+/// The process may have the file mapped; true where this reader may not look.
 fn may_have_mapped(pid: u32, inode: u64) -> bool {
     let has = |maps: String| maps.lines().any(|line| line.split_whitespace().nth(4) == Some(&inode.to_string()));
     fs::read_to_string(format!("/proc/{pid}/maps")).map_or(true, has)
@@ -78,7 +78,7 @@ mod tests {
         let strangers = [on_card(own.pid, own.start_time + 1), on_card(own.pid + 1, own.start_time)];
         assert_eq!(seen_from_here(&[on_card(own.pid, own.start_time)], &file), [Used { pid: own.pid, bytes: 7 }]);
         assert_eq!(seen_from_here(&strangers, &file), []);
-        // The same numbers, but it has nothing to do with this file.
+        // The same numbers, but another file.
         assert_eq!(seen_from_here(&[on_card(own.pid, own.start_time)], Path::new("/proc/self/status")), []);
     }
 
@@ -101,7 +101,7 @@ mod tests {
         let (pid, program): (u32, PathBuf) = loop {
             let child = fs::read_to_string(&children).ok().and_then(|text| text.trim().parse().ok());
             let program = child.and_then(|child: u32| Some((child, fs::read_link(format!("/proc/{child}/exe")).ok()?)));
-            // It has the name a moment before it has the program mapped.
+            // The child has its name a moment before it has the program mapped.
             let begun = |(child, program): &(u32, PathBuf)| {
                 program.ends_with("sleep")
                     && fs::metadata(program).is_ok_and(|file| may_have_mapped(*child, file.ino()))

@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_uint};
 pub(super) struct Memory {
     pub(super) total: u64,
     pub(super) free: u64,
-    /// With what the driver keeps for itself.
+    /// Includes the driver's own memory.
     pub(super) used: u64,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct ProcessV2 {
     pub(super) compute_instance: c_uint,
 }
 
-/// What `gpu_instance` and `compute_instance` are on a card that is not divided.
+/// `gpu_instance` and `compute_instance` on a card that is not divided.
 pub(super) const NO_INSTANCE: c_uint = u32::MAX;
 
 /// `nvmlUtilization_t`, percent.
@@ -66,7 +66,7 @@ pub(super) struct Pci {
     pub(super) domain: c_uint,
     pub(super) bus: c_uint,
     pub(super) device: c_uint,
-    /// Device and vendor: nobody has the vendor `ffff`.
+    /// Device and vendor: no vendor is `ffff`.
     pub(super) device_id: c_uint,
     pub(super) subsystem_id: c_uint,
     pub(super) bus_id: [c_char; 32],

@@ -1,4 +1,4 @@
-//! What monitors ask of every card: temperature, power, clocks, modes, links. Numbers of a card that does nothing.
+//! Telemetry that monitors read of every card: temperature, power, clocks, modes, links. Numbers of an idle card.
 #![allow(unsafe_code, reason = "exported C functions")]
 
 use super::Failure;
@@ -88,7 +88,7 @@ absent! {
     nvmlDeviceGetNumaNodeId;
 }
 
-/// Nothing is encoded: percent, and the period in microseconds.
+/// Load of the encoder, none: percent, and the period in microseconds.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetEncoderUtilization(
     device: Device,
@@ -101,7 +101,7 @@ extern "C" fn nvmlDeviceGetEncoderUtilization(
     }
 }
 
-/// Nothing is decoded.
+/// Load of the decoder, none.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetDecoderUtilization(
     device: Device,

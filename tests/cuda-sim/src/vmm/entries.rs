@@ -28,9 +28,9 @@ api! {
     fn cuMemRetainAllocationHandle(handle: Out<Handle>, pointer: u64) = retain;
 }
 
-/// What the reservation of addresses counts in.
+/// Unit of reserved addresses.
 const PAGE: u64 = 4096;
-/// In the label of a handle's memory, which says the card and the location: the card of memory on the host.
+/// Stands for the card in the label of a handle's memory that is on the host.
 const NO_CARD: &str = "host";
 
 fn reserve(pointer: Out<u64>, bytes: usize, alignment: usize, hint: u64, flags: u64) -> Answer {

@@ -42,7 +42,7 @@ pub(super) const DESCRIPTOR: u32 = 1;
 pub(super) const NO_ACCESS: u32 = 0;
 /// `CU_MEM_ACCESS_FLAGS_PROT_READ`, `_READWRITE`.
 pub(super) const ACCESS: [u32; 3] = [NO_ACCESS, 1, 3];
-/// What handles, their mappings and their addresses are multiples of: a page of device memory, 2 MiB.
+/// Unit of handles, their mappings and their addresses: a page of device memory, 2 MiB.
 pub(super) const GRANULARITY: u64 = 2 << 20;
 
 impl Location {
@@ -54,7 +54,7 @@ impl Location {
     /// The device that it names; None for the host.
     ///
     /// # Errors
-    /// There is no such device, or it is no place.
+    /// When there is no such device, or it is no place.
     pub(crate) fn device(self) -> Result<Option<usize>, Error> {
         match self.kind {
             Self::DEVICE => machine::device(self.id).map(|(ordinal, _)| Some(ordinal)),
@@ -63,7 +63,7 @@ impl Location {
         }
     }
 
-    /// The same for all that mean the same.
+    /// Canonical form of all locations that mean the same.
     pub(crate) fn normal(self) -> Self {
         match self.kind {
             Self::DEVICE => self,
@@ -74,7 +74,7 @@ impl Location {
 
 impl Properties {
     /// # Errors
-    /// They do not describe memory that can be had. Answers the device, None for the host.
+    /// When they describe memory that cannot be had. Returns the device, None for the host.
     pub(super) fn check(&self) -> Result<Option<usize>, Error> {
         machine::all()?;
         if self.kind != PINNED {

@@ -1,4 +1,4 @@
-//! What this process reserved, created and mapped. One lock, taken after that of [`crate::objects`].
+//! Reservations, handles and mappings of this process. One lock, taken after that of [`crate::objects`].
 
 use super::shapes::{Access, GRANULARITY, Location, NO_ACCESS, Properties};
 use crate::abi::Handle;
@@ -13,20 +13,20 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 /// See the file's header.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    /// By their beginning.
+    /// Reservations by their beginning.
     pub(super) places: BTreeMap<u64, Place>,
     pub(super) memories: HashMap<Handle, Memory>,
-    /// By their beginning.
+    /// Mappings by their beginning.
     pub(super) mappings: BTreeMap<u64, Mapping>,
 }
 
-/// What a handle stands for.
+/// Memory of a handle.
 #[derive(Debug)]
 pub(super) struct Memory {
     pub(super) file: Sharable,
     pub(super) bytes: u64,
     pub(super) properties: Properties,
-    /// None: on the host.
+    /// Device; none for the host.
     pub(super) device: Option<usize>,
     /// Bytes that this process has of the card for it.
     pub(super) charged: u64,
@@ -39,7 +39,7 @@ pub(super) struct Memory {
 pub(super) struct Mapping {
     pub(super) bytes: u64,
     pub(super) handle: Handle,
-    /// Who may use it, and how; nobody at first.
+    /// Access rights by location; none at first.
     pub(super) access: BTreeMap<Location, u32>,
 }
 
@@ -60,13 +60,13 @@ impl Table {
         (address - base < mapping.bytes).then_some(mapping)
     }
 
-    /// Whether the range is inside one reservation.
+    /// The range is inside one reservation.
     pub(super) fn is_reserved(&self, base: u64, bytes: u64) -> bool {
         let found = self.places.range(..=base).next_back();
         found.is_some_and(|(start, place)| base.checked_add(bytes).is_some_and(|end| end <= start + place.bytes))
     }
 
-    /// Whether nothing is mapped in the range.
+    /// Nothing is mapped in the range.
     pub(super) fn is_empty(&self, base: u64, bytes: u64) -> bool {
         self.mappings.range(..base + bytes).next_back().is_none_or(|(start, mapping)| start + mapping.bytes <= base)
     }
@@ -74,7 +74,7 @@ impl Table {
     /// The mappings that fill the range exactly.
     ///
     /// # Errors
-    /// There are holes in it, or it ends inside of one.
+    /// When there are holes in it, or it ends inside of a mapping.
     pub(super) fn filling(&self, base: u64, bytes: u64) -> Result<Vec<u64>, Error> {
         let end = base.checked_add(bytes).filter(|end| *end > base).ok_or(Error::INVALID_VALUE)?;
         let (mut at, mut found) = (base, Vec::new());
@@ -96,7 +96,7 @@ impl Table {
         Ok(())
     }
 
-    /// Frees a handle's memory when nobody has it any more.
+    /// Frees a handle's memory with its last user.
     pub(super) fn forget(&mut self, handle: Handle) {
         let mapped = self.mappings.values().any(|mapping| mapping.handle == handle);
         if mapped || self.memories.get(&handle).is_none_or(|memory| memory.references > 0) {
@@ -109,7 +109,7 @@ impl Table {
         }
     }
 
-    /// Says who may use a mapping.
+    /// Sets the access rights of mappings.
     pub(super) fn set_access(&mut self, objects: &mut Objects, base: u64, access: &[Access]) -> Answer {
         let mapping = self.mappings.get_mut(&base).ok_or(Error::INVALID_VALUE)?;
         for Access { location, flags } in access {

@@ -1,4 +1,4 @@
-//! A process that calls the simulated driver as it is told: one call a line on its standard input, one answer a line.
+//! Process that calls the simulated driver on command: one call a line on its standard input, one answer a line.
 //!
 //! The driver's state belongs to a process, and so does the environment that it reads; so every test has processes of its
 //! own. They are this very program, started again with the one ignored test below.
@@ -38,7 +38,7 @@ impl Caller {
         Self { child, input, output }
     }
 
-    /// With a context on its first device; the context is in cell 0.
+    /// Caller with a context on its first device; the context is in cell 0.
     pub(crate) fn with_context(cards: &Path) -> Self {
         let mut caller = Self::start(cards, &[]);
         caller.ok("cuInit 0");
@@ -76,7 +76,7 @@ impl Caller {
         assert_eq!(self.call(line), 0, "{line}");
     }
 
-    /// What is in a cell.
+    /// Value of a cell.
     pub(crate) fn cell(&mut self, number: usize) -> u64 {
         self.call(&format!("cell {number}"))
     }
@@ -90,7 +90,7 @@ impl Caller {
 
 impl Drop for Caller {
     fn drop(&mut self) {
-        // It may have been killed already.
+        // The child may have been killed already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -123,7 +123,7 @@ fn call(function: *mut c_void, arguments: &[u64]) -> u32 {
     function(a, b, c, d, e, f, g, h, i, j, k)
 }
 
-/// In the child of a fork: calls, and hands the result on as exit status.
+/// Calls in the child of a fork, and returns the result as exit status.
 fn in_fork(function: *mut c_void, arguments: &[u64]) -> u64 {
     // SAFETY: the child calls one function and ends.
     let child = unsafe { libc::fork() };
@@ -164,15 +164,15 @@ impl Driver {
         let number = |at: usize| self.value(words[at], c"");
         let pointer = || std::ptr::with_exposed_provenance_mut::<u64>(usize::try_from(number(0)).unwrap());
         match name {
-            // What is in a cell.
+            // Value of a cell.
             "cell" => return self.cell(words[0])[0].get(),
             // A part of a structure: cell, word, value.
             "set" => self.cell(words[0])[usize::try_from(number(1)).unwrap()].set(number(2)),
             // A function that counts in the cell that it is given.
             "counter" => self.cell(words[0])[0].set((count_call as *const ()).expose_provenance() as u64),
-            // Whether an address is that of a symbol.
+            // Compares an address with that of a symbol.
             "same" => return u64::from(number(0) == symbol(self.library, words[1]).addr() as u64),
-            // How long the text in a cell is that the driver gave.
+            // Length of the text in a cell that the driver gave.
             "text" => {
                 let at = usize::try_from(self.cell(words[0])[0].get()).unwrap();
                 // SAFETY: an address of a text of the driver.

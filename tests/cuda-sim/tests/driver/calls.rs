@@ -1,4 +1,4 @@
-//! What works: contexts, streams and events, pools, host memory, copies, capture.
+//! Calls that work: contexts, streams and events, pools, host memory, copies, capture.
 
 use crate::{MIB, Machine};
 

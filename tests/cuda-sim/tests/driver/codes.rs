@@ -1,4 +1,4 @@
-//! What calls answer that cannot be done.
+//! Error codes of calls that cannot succeed.
 
 use crate::Machine;
 use crate::caller::Caller;
@@ -139,7 +139,7 @@ fn what_a_test_lets_go_wrong_goes_wrong() {
     card.set_faults(&Faults { prefetch: Prefetch::Hangs, ..Faults::default() }).unwrap();
     caller.send("cuMemPrefetchAsync $2 4096 0 0");
     card.set_faults(&Faults { lost: 46, ..Faults::default() }).unwrap();
-    // It came back because the fault was taken away, whatever it found then.
+    // The call came back because the fault was removed, with any result.
     caller.answer();
     assert_eq!(caller.call("cuMemAlloc_v2 &3 4096"), 46);
     assert_eq!(caller.call("cuMemGetInfo_v2 &3 &4"), 46);

@@ -1,4 +1,4 @@
-//! What outlives what, what refuses managed memory, and what can be asked of graphs and of other processes' events.
+//! Lifetimes of objects, refusals of managed memory, and queries of graphs and of other processes' events.
 
 use crate::{MIB, Machine};
 

@@ -1,4 +1,4 @@
-//! Where managed memory is: bytes, order, eviction.
+//! Places of managed memory: bytes, order, eviction.
 
 use crate::caller::Caller;
 use crate::{MIB, Machine};
@@ -60,7 +60,7 @@ fn a_full_card_evicts_what_was_not_used_for_longest() {
     assert_eq!(moves(&machine)[4..], [(176, ToHost, Eviction), (176, ToDevice, Prefetch)]);
     let oldest = machine.cards[0].state().unwrap().moves[4].address;
     assert_eq!(oldest, caller.cell(2), "the second one's");
-    // What cannot move needs its room too, and gets it.
+    // Memory that cannot move needs its room too, and gets it.
     caller.ok(&format!("cuMemAlloc_v2 &4 {}", 1000 * MIB));
     let state = machine.cards[0].state().unwrap();
     assert_eq!((state.device(), state.resident()), (1000 * MIB, 24 * MIB));
@@ -84,7 +84,7 @@ fn what_prefers_the_card_is_evicted_last() {
         state.processes.iter().find(|process| process.pid == pid).unwrap().resident / MIB
     };
     assert_eq!((resident(one.pid()), resident(other.pid())), (800, 224));
-    // Nothing else is left that could go.
+    // Nothing else is left to evict.
     one.ok(&format!("cuMemAlloc_v2 &3 {}", 900 * MIB));
     assert_eq!((resident(one.pid()), resident(other.pid())), (124, 0));
     let last = machine.cards[0].state().unwrap().moves.last().unwrap().address;
@@ -167,7 +167,7 @@ fn a_batch_is_one_call_and_a_discard_moves_nothing() {
         caller.ok(&format!("set 10 {word} {address}"));
         caller.ok(&format!("set 11 {word} {}", 4 * MIB));
     }
-    // One place for both: device 0.
+    // Both on device 0.
     caller.ok("set 12 0 1");
     caller.ok("cuMemPrefetchBatchAsync &10 &11 2 &12 &13 1 0 $9");
     caller.ok("cuStreamSynchronize $9");

@@ -125,7 +125,7 @@ fn a_kill_at_any_moment_leaves_nothing() {
             caller.send(&format!("cuMemAlloc_v2 &2 {}", 200 * MIB));
             caller.send("cuMemFree_v2 $2");
         }
-        // Both evict each other's memory all the while.
+        // Each evicts the other's memory all the while.
         survivor.ok(&format!("cuMemPrefetchAsync $1 {} 0 0", 600 * MIB));
         for _ in 0..round % 60 {
             caller.answer();

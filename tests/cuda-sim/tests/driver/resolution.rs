@@ -43,7 +43,7 @@ fn what_cannot_be_found_and_why() {
         ("cuMemAlloc_v2", 12000, 0, 1),
         ("", 0, 0, 1),
         ("cuMemAllocAsync", 11010, 0, 2),
-        // Of CUDA 13: this driver knows no such name.
+        // A name of CUDA 13, which this driver does not have.
         ("cuMemPrefetchBatchAsync", 12000, 0, 1),
     ];
     for (name, version, result, status) in table {

@@ -11,7 +11,7 @@ fn a_stream_waits_for_a_value() {
     caller.ok("cuStreamCreate &3 1");
     caller.ok("cuEventCreate &4 2");
     caller.ok("counter 5");
-    // Until it is 7 exactly; then a function, and 9 beside it.
+    // Until the value is exactly 7; then a function, and 9 beside it.
     caller.ok("cuStreamWaitValue64_v2 $2 $1 7 1");
     caller.ok("cuLaunchHostFunc $2 $5 &6");
     let beside = caller.cell(1) + 8;
@@ -37,7 +37,7 @@ fn values_are_compared_as_documented() {
     let mut caller = machine.caller();
     caller.ok("cuMemAlloc_v2 &1 4096");
     caller.ok("cuStreamCreate &2 1");
-    // There, wanted, how: whether the stream goes on.
+    // Present value, wanted value, comparison: and whether the stream goes on.
     let table: &[(u64, u64, u32, bool)] = &[
         (5, 5, 0, true),
         (4, 5, 0, false),

@@ -1,4 +1,5 @@
-//! A bus of the real daemon, on which a double takes systemd's name. The real one is asked in the guests (`tests/vm`).
+//! Bus of the real daemon, on which a double takes systemd's name. The real systemd is tested in the guests
+//! (`tests/vm`).
 
 use super::*;
 use nix::sys::signal::{Signal, kill};
@@ -10,13 +11,13 @@ use tempfile::TempDir;
 use zbus::object_server::SignalEmitter;
 use zbus::zvariant::ObjectPath;
 
-/// For each wait. What answers does so in milliseconds.
+/// Bound of each wait. Real answers take milliseconds.
 const SHORT: Duration = Duration::from_secs(2);
-/// In place of the machine's policy: everybody may do all.
+/// Policy without restrictions, in place of the machine's.
 const POLICY: &str = r#"<busconfig><type>session</type><listen>unix:path=SOCKET</listen><auth>EXTERNAL</auth>
 <policy context="default"><allow send_destination="*"/><allow receive_sender="*"/><allow own="*"/></policy></busconfig>"#;
 
-/// A daemon of its own, with the double as a client.
+/// Daemon of its own, with the double as a client.
 struct Machine {
     folder: TempDir,
     daemon: Child,
@@ -52,7 +53,7 @@ impl Machine {
         kill(Pid::from_raw(self.daemon.id().cast_signed()), signal).unwrap();
     }
 
-    /// The daemon dies, and another one comes.
+    /// Kills the daemon and starts another one.
     fn restart(&mut self) {
         self.end();
         self.daemon = daemon(&self.folder.path().join("policy"), &self.socket());
@@ -84,7 +85,7 @@ fn daemon(policy: &Path, socket: &Path) -> Child {
     daemon
 }
 
-/// What becomes of a job is in the unit's name.
+/// Double of systemd: the unit's name decides about the result of a job.
 struct Manager;
 
 #[zbus::interface(name = "org.freedesktop.systemd1.Manager")]
@@ -156,8 +157,8 @@ fn a_bus_that_stands_still_is_given_up_and_found_again() {
     known.stop("done.scope").unwrap();
     machine.signal(Signal::SIGSTOP);
     thread::scope(|scope| {
-        // With a connection, and without one: two of each. The second has a part of its time left when the first gives the
-        // connection up.
+        // With a connection, and without one: two of each. The second has a part of its time left when the first gives
+        // the connection up.
         let callers = [&known, &new, &known, &new].map(|bus| {
             thread::sleep(SHORT / 20);
             scope.spawn(|| bus.stop("done.scope").unwrap_err())
@@ -170,7 +171,7 @@ fn a_bus_that_stands_still_is_given_up_and_found_again() {
     machine.signal(Signal::SIGCONT);
     for bus in [known, new] {
         let until = Instant::now() + 2 * SHORT;
-        // An attempt to connect that began before may fail now, for all who wait for it.
+        // An attempt to connect that began before may fail now, for all callers that wait for it.
         while let Err(error) = bus.stop("done.scope") {
             assert!(Instant::now() < until, "{error}");
         }

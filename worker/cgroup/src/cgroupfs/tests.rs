@@ -1,4 +1,4 @@
-//! The driver's steps on plain directories, where no kernel gives the limits.
+//! Steps of the driver on plain directories, where no kernel enforces the limits.
 
 use super::*;
 use crate::Part;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 const LIMITS: Limits = Limits { memory_bytes: Some(1 << 26), pids: Some(16), cpu_millis: Some(1500) };
 
-/// What the kernel shows in a new group of the unified tree.
+/// Files that the kernel shows in a new group of the unified tree.
 fn fresh_v2_group(dir: &Path) -> CgroupPaths {
     fs::create_dir_all(dir).unwrap();
     for (file, value) in [
@@ -69,7 +69,7 @@ fn controllers_are_passed_down_once_and_a_missing_one_is_named() {
     }
 }
 
-/// On a hybrid host `/sys/fs/cgroup` is an ordinary tmpfs, and `cgroups-rs` is content with that.
+/// On a hybrid host `/sys/fs/cgroup` is an ordinary tmpfs, and `cgroups-rs` accepts it.
 #[test]
 fn a_plain_directory_is_not_a_group() {
     let temp = tempfile::tempdir().unwrap();
@@ -91,7 +91,7 @@ fn the_unified_layout_on_a_hybrid_host_is_an_error_and_leaves_nothing() {
     let error = check_file_systems(&CgroupPaths::V2 { dir: made.clone() }).unwrap_err();
     assert!(matches!(&error, Error::NotACgroup { dir, unified: true } if *dir == made), "{error}");
 
-    // Even with the check of the mount left out, creation fails and cleans up.
+    // Even without the check of the mount, creation fails and cleans up.
     fs::remove_dir_all(dir.join(&parent)).unwrap();
     // The library has made it in the plain directory, where nothing reads it.
     let _ = fs::remove_file(dir.join("cgroup.subtree_control"));

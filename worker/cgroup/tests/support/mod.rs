@@ -1,4 +1,5 @@
-//! A parent group of its own for each test, and children inside groups. Everything is gone when the test ends.
+//! Fixtures: a parent group of its own for each test, and children inside groups. Everything is gone when the test
+//! ends.
 #![allow(unsafe_code, reason = "children join their group between fork and exec, as in the sandbox")]
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -11,7 +12,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Removes whatever is below it when it goes, also after a failed assertion.
+/// Removes everything below it when it is dropped, also after a failed assertion.
 pub(crate) struct Parent {
     pub(crate) driver: Cgroupfs,
 }
@@ -38,12 +39,12 @@ pub(crate) fn model(instance: &str) -> GroupName {
     GroupName::new(instance, Part::Model).unwrap()
 }
 
-/// A shell that joins the group before it does anything else.
+/// Shell that joins the group before it does anything else.
 pub(crate) fn shell(group: &Arc<Group>, script: &str) -> Child {
     spawn(group, &["sh", "-c", script])
 }
 
-/// The same with Python.
+/// Python process that joins the group first.
 pub(crate) fn python(group: &Arc<Group>, script: &str) -> Child {
     spawn(group, &["python3", "-c", script])
 }
@@ -52,7 +53,7 @@ fn spawn(group: &Arc<Group>, argv: &[&str]) -> Child {
     let mut command = Command::new(argv[0]);
     command.args(&argv[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let group = Arc::clone(group);
-    // What a sandbox is cloned into.
+    // Directory that a sandbox is cloned into.
     let unified =
         group.paths().unified().map(|dir| File::options().write(true).open(dir.join("cgroup.procs")).unwrap());
     let join = move || {
