@@ -17,7 +17,7 @@ help:  ## this list
 setup:  ## check this machine and put the tools into .omni/ (part of all others)
 	@setup/tools.sh test
 
-build:  ## the programs, optimised, in target/release
+build:  ## the programs as they are shipped, in target/release
 	@setup/tools.sh build
 	cargo build --release --locked -p omni-scheduler -p omni-worker -p omnictl \
 	    --bin omni-scheduler --bin omni-launcher --bin omnictl
@@ -32,10 +32,13 @@ build:  ## the programs, optimised, in target/release
 	done
 	@install -C -m 755 .omni/tools/bin/uv target/release/uv
 
-run:  ## build, then serve models/ on 127.0.0.1:8080 (as root; ARGS="--listen ..." for more)
+# One build for programs and libraries together, as `test-build`: no crate is compiled twice, and all processors are busy.
+run:  ## build quickly, into target/local, and serve models/ on 127.0.0.1:8080 (as root; ARGS="--listen ..." for more)
 	@setup/tools.sh run
-	@$(MAKE) --no-print-directory build
-	exec target/release/omni-scheduler --models models $(ARGS)
+	cargo build --profile local --locked --bins --lib \
+	    -p omni-scheduler -p omni-worker -p omnictl -p omni-cuda -p omni-cuda-proxy
+	@install -C -m 755 .omni/tools/bin/uv target/local/uv
+	exec target/local/omni-scheduler --models models $(ARGS)
 
 check:  ## format, lints, documentation, dependencies, Python style and types
 	@setup/tools.sh check
