@@ -1,51 +1,24 @@
-//! The processors that a group is shown, and the time that it has used of them.
+//! Processors that a group is shown, and the time that it has used of them.
 //!
-//! Called by the worker, which opens them, and on the server's thread for every `open`. The counters' files stay open, as
-//! those of `cgroup` do. A processor is shown under its own number: `/proc`, `/sys` and the kernel mean the same one.
+//! Used on the server's thread for every `open`. The counters' files stay open, as those of `cgroup` do. A processor is
+//! shown under its own number: `/proc`, `/sys` and the kernel mean the same one.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::render::{self, Load};
-use crate::sample::SampleError;
+use crate::sample::{ProcessorSample, SampleError};
 
-/// More than the text of a machine with thousands of processors.
+/// Longest text read, more than that of a machine with thousands of processors.
 const CPUINFO_MAX: u64 = 16 << 20;
-/// More numbers than any kernel has processors.
+/// Bound of a processor's number, above every kernel's.
 const NUMBER_MAX: u32 = 1 << 13;
 
-/// What is known of a group's processors at one moment.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ProcessorSample<'a> {
-    /// The processors that it is shown.
-    pub(crate) numbers: &'a [u32],
-    /// What it may use, in thousandths of a processor.
-    pub(crate) limit_millis: u32,
-    /// Used by programs since the start, in microseconds.
-    pub(crate) user_usec: u64,
-    /// Used by the kernel for them.
-    pub(crate) system_usec: u64,
-    /// Since the start.
-    pub(crate) up: Duration,
-    /// The start, in seconds since 1970.
-    pub(crate) began_unix: u64,
-}
-
-impl ProcessorSample<'_> {
-    /// What the limit left, in microseconds: at its limit a group is busy all the time.
-    pub(crate) fn idle_usec(&self) -> u64 {
-        let most = u64::try_from(self.numbers.len()).unwrap_or(u64::MAX).saturating_mul(1000);
-        let millis = u128::from(u64::from(self.limit_millis).min(most));
-        let given = u64::try_from(self.up.as_micros().saturating_mul(millis) / 1000).unwrap_or(u64::MAX);
-        given.saturating_sub(self.user_usec.saturating_add(self.system_usec))
-    }
-}
-
-/// The processors that somebody with a limit is shown.
+/// Processors shown to a group with a limit.
 #[derive(Clone, Debug)]
 pub struct Shown {
     numbers: Arc<[u32]>,
@@ -54,11 +27,11 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// For a limit in thousandths of a processor: as many as it is, rounded up, at least one, and never more than this
+    /// Processors for a limit in thousandths of one: the limit rounded up, at least one, and never more than this
     /// process may run on; the first ones.
     ///
     /// # Errors
-    /// When the kernel does not say which there are.
+    /// When the kernel's list of processors cannot be read.
     pub fn by_limit(limit_millis: u32) -> io::Result<Self> {
         let unreadable = || io::Error::other("the kernel's list of processors is not in its format");
         let online = numbers(&fs::read_to_string("/sys/devices/system/cpu/online")?).ok_or_else(unreadable)?;
@@ -73,18 +46,18 @@ impl Shown {
         Ok(Self { numbers: numbers.into(), limit_millis, cpuinfo: Arc::default() })
     }
 
-    /// Their numbers, in order.
+    /// Numbers of the processors, in order.
     #[must_use]
     pub fn numbers(&self) -> &[u32] {
         &self.numbers
     }
 
-    /// As the kernel writes a list, with a newline.
+    /// List in the kernel's form, with a newline.
     pub(crate) fn list(&self) -> String {
         list(&self.numbers)
     }
 
-    /// The text of `/proc/cpuinfo`: made once, since what is in it does not change.
+    /// Text of `/proc/cpuinfo`: made once, since it does not change.
     pub(crate) fn cpuinfo(&self) -> Result<Arc<[u8]>, SampleError> {
         if let Some(text) = self.cpuinfo.get() {
             return Ok(Arc::clone(text));
@@ -106,17 +79,17 @@ pub struct Processors {
     load: Mutex<Load>,
 }
 
-/// Where the time is counted.
+/// Counters of processor time.
 enum Time {
-    /// Of programs and of the kernel, in nanoseconds each.
+    /// Time of programs and of the kernel, in nanoseconds each.
     V1([File; 2]),
     /// Both in one file.
     V2(File),
 }
 
 impl Processors {
-    /// Of the group at `dir`, a directory of cgroup v1's cpuacct hierarchy. `now_unix`, in seconds since 1970, is shown as
-    /// its start.
+    /// Opens the counters of the group at `dir`, a directory of cgroup v1's cpuacct hierarchy. `now_unix`, in seconds
+    /// since 1970, is shown as its start.
     ///
     /// # Errors
     /// When a counter's file cannot be opened.
@@ -150,7 +123,7 @@ impl Processors {
         Ok(ProcessorSample { numbers, limit_millis, user_usec, system_usec, up: began.elapsed(), began_unix })
     }
 
-    /// The averages now. They are whole between any two looks, so a poisoned lock is still good.
+    /// Averages now. They are consistent between any two calls, so a poisoned lock is still good.
     pub(crate) fn load(&self) -> Result<Load, SampleError> {
         let sample = self.sample()?;
         let mut load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
@@ -167,7 +140,7 @@ fn open(dir: &Path, name: &str) -> Result<File, SampleError> {
     File::open(&path).map_err(|source| SampleError::Open { path, source })
 }
 
-/// The number on the line that begins so. The fields are at the beginning of the file.
+/// Number on the line with this prefix. The fields are at the beginning of the file.
 fn number(file: &File, name: &'static str, field: &'static str) -> Result<u64, SampleError> {
     let mut buffer = [0; 256];
     let length = file.read_at(&mut buffer, 0).map_err(|source| SampleError::Read { file: name, source })?;
@@ -176,7 +149,7 @@ fn number(file: &File, name: &'static str, field: &'static str) -> Result<u64, S
     found.ok_or(SampleError::Malformed { file: name, field: field.trim_end() })
 }
 
-/// The numbers of a list of the kernel's, `0-3,8`. Pure.
+/// Parses the kernel's list form, `0-3,8`. Pure.
 fn numbers(text: &str) -> Option<Vec<u32>> {
     let number = |text: &str| text.parse().ok().filter(|number| *number < NUMBER_MAX);
     let ranges = text.trim().split(',').map(|range| {
@@ -186,7 +159,7 @@ fn numbers(text: &str) -> Option<Vec<u32>> {
     Some(ranges.collect::<Option<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
-/// The list of these numbers, which are in order, and a newline. Pure.
+/// Formats ordered numbers in the kernel's list form, with a newline. Pure.
 fn list(numbers: &[u32]) -> String {
     let ranges = numbers.chunk_by(|one, next| next - one == 1).filter_map(|range| match range {
         [] => None,

@@ -1,20 +1,21 @@
-//! What is known about a group's memory at one moment, and who can say it.
+//! Memory and processors of a group at one moment, and the interface of their sources.
 //!
-//! Plain values between the sources (`cgroup`) and the text (`render`). A source that does not know says so with an
-//! error; a number in a sample was read from the kernel.
+//! Plain values between the sources (`cgroup`, `processors`) and the text (`render`). A source returns an error for a
+//! number that it does not know; a number in a sample was read from the kernel.
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
-/// The memory of one control group and its descendants at one moment. Every field is in bytes.
+/// Memory of one control group and its descendants at one moment. Every field is in bytes.
 ///
 /// The counters are read one after another while the group runs, so they need not add up;
 /// [`meminfo`](fn@crate::meminfo) makes a consistent picture of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemorySample {
-    /// The most the group may use: what is shown as the machine's memory.
+    /// Limit of the group, which is shown as the machine's memory.
     pub limit: u64,
-    /// All that is charged to the group: anonymous memory, page cache and kernel memory. May exceed `limit`.
+    /// Memory charged to the group: anonymous memory, page cache and kernel memory. May exceed `limit`.
     pub usage: u64,
     /// Anonymous memory.
     pub anon: u64,
@@ -48,30 +49,57 @@ pub struct MemorySample {
     pub page_tables: u64,
 }
 
-/// Where samples come from. Asked once for every `open` of `meminfo`, on the server's thread: a slow answer makes every
-/// reader of the file system wait.
+/// Processor time of a group at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProcessorSample<'a> {
+    /// Processors that it is shown.
+    pub(crate) numbers: &'a [u32],
+    /// Limit, in thousandths of a processor.
+    pub(crate) limit_millis: u32,
+    /// Time of programs since the start, in microseconds.
+    pub(crate) user_usec: u64,
+    /// Time of the kernel on their behalf, in microseconds.
+    pub(crate) system_usec: u64,
+    /// Time since the start.
+    pub(crate) up: Duration,
+    /// Start, in seconds since 1970.
+    pub(crate) began_unix: u64,
+}
+
+impl ProcessorSample<'_> {
+    /// Time that the limit left unused, in microseconds: a group at its limit is busy all the time.
+    pub(crate) fn idle_usec(&self) -> u64 {
+        let most = u64::try_from(self.numbers.len()).unwrap_or(u64::MAX).saturating_mul(1000);
+        let millis = u128::from(u64::from(self.limit_millis).min(most));
+        let given = u64::try_from(self.up.as_micros().saturating_mul(millis) / 1000).unwrap_or(u64::MAX);
+        given.saturating_sub(self.user_usec.saturating_add(self.system_usec))
+    }
+}
+
+/// Source of samples. Read once for every `open` of `meminfo`, on the server's thread: a slow source makes every reader
+/// of the file system wait.
 pub trait MemorySource: Send + Sync + 'static {
-    /// The group's memory now.
+    /// Reads the group's memory.
     ///
     /// # Errors
     /// When a number is not known; the reader then gets `EIO`.
     fn sample(&self) -> Result<MemorySample, SampleError>;
 }
 
-/// For a caller that finds out at run time which version of the controller it has.
+/// Source chosen at run time, by the version of the controller.
 impl<S: MemorySource + ?Sized> MemorySource for Box<S> {
     fn sample(&self) -> Result<MemorySample, SampleError> {
         (**self).sample()
     }
 }
 
-/// Why there is no sample.
+/// Reason why there is no sample.
 #[derive(Debug, thiserror::Error)]
 pub enum SampleError {
     /// A counter's file could not be opened: no such group, or the controller is not enabled for it.
     #[error("cannot open {}: is this a control group with its controllers?", path.display())]
     Open {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The kernel's answer.
         source: io::Error,
@@ -79,7 +107,7 @@ pub enum SampleError {
     /// A counter's file could not be read; `ENODEV` says that the group was removed.
     #[error("cannot read {file} of the control group")]
     Read {
-        /// The file's name in the group's directory.
+        /// File name in the group's directory.
         file: &'static str,
         /// The kernel's answer.
         source: io::Error,
@@ -87,15 +115,15 @@ pub enum SampleError {
     /// A file is not in the kernel's format.
     #[error("{file} of the control group has no number for `{field}`")]
     Malformed {
-        /// The file's name in the group's directory.
+        /// File name in the group's directory.
         file: &'static str,
-        /// The field looked for.
+        /// Name of the missing field.
         field: &'static str,
     },
     /// The group has no limit, so there is nothing to show as its total.
     #[error("{file} of the control group is unlimited: set a limit before its memory is shown")]
     Unlimited {
-        /// The file's name in the group's directory.
+        /// File name in the group's directory.
         file: &'static str,
     },
 }

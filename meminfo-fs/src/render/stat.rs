@@ -1,16 +1,16 @@
-//! The text of `/proc/stat`. Pure.
+//! Text of `/proc/stat`. Pure.
 //!
-//! What always holds: the line of all processors is the sum of the others, and what they were busy and idle together is
-//! never more than the limit gave, unless they were busy for longer.
+//! Invariants: the line of all processors is the sum of the others, and their busy and idle time together is never more
+//! than the limit gave, unless they were busy for longer.
 
 use std::io::Write as _;
 
-use crate::processors::ProcessorSample;
+use crate::sample::ProcessorSample;
 
-/// The unit of the file, in microseconds: a hundredth of a second for every Linux program.
+/// Unit of the file, in microseconds: a hundredth of a second for every Linux program.
 const TICK_USEC: u64 = 10_000;
 
-/// Appends the text. The time is spread evenly over the processors: which of them it was spent on is not known.
+/// Appends the text. The time is spread evenly over the processors: its real distribution is not known.
 pub(crate) fn stat(sample: &ProcessorSample<'_>, out: &mut Vec<u8>) {
     let ticks = |usec: u64| usec / TICK_USEC;
     let (user, system, idle) = (ticks(sample.user_usec), ticks(sample.system_usec), ticks(sample.idle_usec()));
@@ -24,7 +24,8 @@ pub(crate) fn stat(sample: &ProcessorSample<'_>, out: &mut Vec<u8>) {
         let part = |whole: u64| whole / count + u64::from(index < whole % count);
         line(&format!("cpu{number}"), [user, system, idle].map(part), out);
     }
-    // Interrupts, switches and forks are counted for the machine only. The one process that runs for sure is the reader.
+    // Interrupts, switches and forks are counted for the machine only. The one process that certainly runs is the
+    // reader.
     let _ = writeln!(
         out,
         "intr 0\nctxt 0\nbtime {}\nprocesses 0\nprocs_running 1\nprocs_blocked 0\nsoftirq 0 0 0 0 0 0 0 0 0 0 0",

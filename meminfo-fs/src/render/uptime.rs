@@ -1,8 +1,8 @@
-//! The text of `/proc/uptime`. Pure.
+//! Text of `/proc/uptime`. Pure.
 
 use std::io::Write as _;
 
-use crate::processors::ProcessorSample;
+use crate::sample::ProcessorSample;
 
 /// Appends the text: seconds since the start, and seconds that the processors were idle together.
 pub(crate) fn uptime(sample: &ProcessorSample<'_>, out: &mut Vec<u8>) {

@@ -1,8 +1,8 @@
 //! Devices: how many, which one a thread uses, and its primary context, which the first call that needs one makes.
 #![allow(unsafe_code, reason = "exported C functions and the driver's")]
 
-use crate::driver::{Driver, Handle, Status, ok};
-use crate::error::{INVALID_DEVICE, INVALID_VALUE, code};
+use crate::driver::{Driver, Handle};
+use crate::error::{INVALID_DEVICE, INVALID_VALUE, Status, code, ok};
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -14,7 +14,7 @@ thread_local! {
 /// The driver, with a context current on this thread: its own, or the primary one of the thread's device.
 ///
 /// # Errors
-/// Those of [`Driver::get`], and of making the context.
+/// Errors of [`Driver::get`], and of making the context.
 pub(crate) fn ready() -> Result<&'static Driver, Status> {
     let driver = Driver::get()?;
     let mut current: Handle = null_mut();
@@ -44,7 +44,7 @@ fn count() -> Result<c_int, Status> {
     Ok(count)
 }
 
-/// How many devices there are.
+/// Number of devices.
 #[unsafe(no_mangle)]
 extern "C" fn cudaGetDeviceCount(out: Option<&mut c_int>) -> c_int {
     code(out.ok_or(INVALID_VALUE).and_then(|out| {

@@ -2,14 +2,12 @@
 //! all others, by name, version and flavour.
 #![allow(unsafe_code, reason = "calls into a library opened at run time")]
 
-use crate::error::INSUFFICIENT_DRIVER;
+use crate::error::{INSUFFICIENT_DRIVER, Status, ok};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::transmute;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-/// `CUresult`, and `cudaError_t` with the same numbers.
-pub(crate) type Status = c_int;
 /// `CUdeviceptr`.
 pub(crate) type Address = u64;
 /// `CUcontext`, `CUstream`.
@@ -109,9 +107,4 @@ impl Driver {
         };
         DRIVER.get_or_init(load).as_ref().map_err(|status| *status)
     }
-}
-
-/// A status as a result.
-pub(crate) fn ok(status: Status) -> Result<(), Status> {
-    if status == 0 { Ok(()) } else { Err(status) }
 }

@@ -1,9 +1,11 @@
 //! Error codes, what they are called, and the last one of each thread.
 #![allow(unsafe_code, reason = "exported C functions")]
 
-use crate::driver::Status;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
+
+/// `CUresult`, and `cudaError_t` with the same numbers.
+pub(crate) type Status = c_int;
 
 /// `cudaErrorInvalidValue`.
 pub(crate) const INVALID_VALUE: Status = 1;
@@ -30,6 +32,11 @@ const NAMES: &[(Status, &CStr, &CStr)] = &[
 
 thread_local! {
     static LAST: Cell<Status> = const { Cell::new(0) };
+}
+
+/// A status as a result.
+pub(crate) fn ok(status: Status) -> Result<(), Status> {
+    if status == 0 { Ok(()) } else { Err(status) }
 }
 
 /// The code of a result; a failure is remembered for this thread.
@@ -63,7 +70,7 @@ extern "C" fn cudaGetErrorName(error: c_int) -> *const c_char {
     named(error).map_or(c"unrecognized error code", |(_, name, _)| *name).as_ptr()
 }
 
-/// What it means.
+/// Text for a code.
 #[unsafe(no_mangle)]
 extern "C" fn cudaGetErrorString(error: c_int) -> *const c_char {
     named(error).map_or(c"unrecognized error code", |(_, _, text)| *text).as_ptr()

@@ -6,8 +6,8 @@
 //! `libcuda.so.1`, finds `cuGetProcAddress_v2` by `dlsym` and everything else through that, with the versions that the
 //! real one asks for. Tests use it to see that the shim meets a program that never names the driver.
 //!
-//! Always holds: a driver code that the runtime documents is the runtime's code too (the enumerations share their
-//! numbers); what fails is remembered for the thread until `cudaGetLastError`; nothing panics.
+//! Invariants: a driver code that the runtime documents is the runtime's code too (the enumerations share their
+//! numbers); a failure is remembered for the thread until `cudaGetLastError`; nothing panics.
 
 mod device;
 mod driver;

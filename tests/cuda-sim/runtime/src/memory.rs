@@ -4,12 +4,12 @@
 #![allow(unsafe_code, reason = "exported C functions and the driver's")]
 
 use crate::device::ready;
-use crate::driver::{Address, Driver, Handle, Status, ok};
-use crate::error::{INVALID_VALUE, code};
+use crate::driver::{Address, Driver, Handle};
+use crate::error::{INVALID_VALUE, Status, code, ok};
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
 
-/// Where an address goes: null from a caller is `None`.
+/// Pointer to which an address is written: null from a caller is `None`.
 type Out<'a> = Option<&'a mut *mut c_void>;
 
 /// An element size that every alignment rule of pitched memory accepts.
@@ -109,7 +109,7 @@ extern "C" fn cudaFreeHost(pointer: *mut c_void) -> c_int {
     freed(pointer, |driver, _| unsafe { (driver.host_free)(pointer) })
 }
 
-/// How much of the device is free, and how much there is.
+/// Free and total memory of the device.
 #[unsafe(no_mangle)]
 extern "C" fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> c_int {
     // SAFETY: the program's pointers, which the driver checks for null.

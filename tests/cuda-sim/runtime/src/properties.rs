@@ -1,8 +1,8 @@
 //! `cudaGetDeviceProperties`: the members that programs about memory read, at their places; all others are 0.
 #![allow(unsafe_code, reason = "exported C functions and the driver's")]
 
-use crate::driver::{Driver, Status, ok};
-use crate::error::{INVALID_VALUE, code};
+use crate::driver::Driver;
+use crate::error::{INVALID_VALUE, Status, code, ok};
 use std::ffi::c_int;
 
 /// `cudaDeviceProp` of one version of CUDA: its size, and where its members are, in bytes.
@@ -51,7 +51,7 @@ unsafe fn write(out: *mut u8, ordinal: c_int, layout: &Layout) -> Result<(), Sta
     Ok(())
 }
 
-/// As the headers of CUDA 13 declare it.
+/// Layout in the headers of CUDA 13.
 ///
 /// # Safety
 /// `out` is null or points to a `cudaDeviceProp` of CUDA 13.
@@ -61,7 +61,7 @@ unsafe extern "C" fn cudaGetDeviceProperties(out: *mut u8, device: c_int) -> c_i
     code(unsafe { write(out, device, &CUDA_13) })
 }
 
-/// What `cudaGetDeviceProperties` means in the headers of CUDA 12.
+/// Meaning of `cudaGetDeviceProperties` in the headers of CUDA 12.
 ///
 /// # Safety
 /// `out` is null or points to a `cudaDeviceProp` of CUDA 12.

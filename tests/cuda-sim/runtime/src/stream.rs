@@ -2,8 +2,8 @@
 #![allow(unsafe_code, reason = "exported C functions and the driver's")]
 
 use crate::device::ready;
-use crate::driver::{Handle, ok};
-use crate::error::{INVALID_VALUE, code};
+use crate::driver::Handle;
+use crate::error::{INVALID_VALUE, code, ok};
 use std::ffi::{c_int, c_uint};
 
 /// Makes a stream.
