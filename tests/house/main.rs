@@ -4,6 +4,7 @@
 //! tests here apply it to every file. A new exception goes into the rule's table, with its reason.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
+mod circles;
 mod documents;
 mod layers;
 mod manifests;
@@ -71,6 +72,13 @@ fn nothing_is_left_for_later() {
 fn crates_depend_downwards() {
     let tree = Tree::read();
     assert_none(&tree.crates().flat_map(|krate| manifests::directions(&krate)).collect::<Vec<_>>());
+}
+
+#[test]
+fn neither_modules_nor_crates_go_round_in_a_circle() {
+    let tree = Tree::read();
+    let crates: Vec<_> = tree.crates().collect();
+    assert_none(&circles::in_workspace(&crates, &tree.files, circles::EXCEPTIONS));
 }
 
 #[test]

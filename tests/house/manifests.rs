@@ -184,12 +184,12 @@ impl Crate<'_> {
         self.manifest.parse().unwrap_or_else(|error| panic!("{}Cargo.toml: {error}", self.dir))
     }
 
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         self.table()["package"]["name"].as_str().expect("a name").to_owned()
     }
 
     /// Every dependency with its value: normal, of tests, of the build.
-    fn dependencies(&self) -> Vec<(String, Value)> {
+    pub(crate) fn dependencies(&self) -> Vec<(String, Value)> {
         let table = self.table();
         let sections = ["dependencies", "dev-dependencies", "build-dependencies"];
         let entries = |section: &&str| {
