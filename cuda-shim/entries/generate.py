@@ -2,15 +2,15 @@
 
 Usage: generate.py [--check] CUDA12_INCLUDE CUDA13_INCLUDE
 
-The two folders are those of the PyPI packages nvidia-cuda-runtime-cu12 and nvidia-cuda-runtime. With --check nothing is
-written: the headers are compared with what is committed, and each entry that differs is named.
+Both folders are those of the PyPI packages nvidia-cuda-runtime-cu12 and nvidia-cuda-runtime. With
+--check nothing is written: the headers are compared with the committed table, and each entry that differs is named.
 
 Three things are read. Declarations say which functions there are and what they take; `#define cuX cuX_v2` says which
 symbol a declaration means; the names PFN_cuX_v12000_ptsz of the typedefs say which versions of CUDA brought a function
 anew. Functions of one name and flavour, oldest first, and their versions, oldest first, belong together: cuX, cuX_v2.
 
 What an entry does to memory follows from its signature where it can, and from REVIEWED where it cannot. An entry that
-might bring memory and is decided by neither stops this program: somebody has to look at it.
+might bring memory and is decided by neither stops this program: a reviewer has to decide.
 """
 
 import argparse
@@ -28,12 +28,12 @@ MEMORY = re.compile(
     r"(?<!const )\b(CUdeviceptr|CUarray|CUmipmappedArray|CUmemGenericAllocationHandle|CUmemoryPool|CUexternalMemory"
     r"|CUgraphNodeParams|CUDA_MEM_ALLOC_NODE_PARAMS)(_v\d+)?\s*\*"
 )
-# The same for host memory: the first parameter is where its address goes.
+# Host memory: its address goes to the first parameter.
 HOST_MEMORY = re.compile(r"void\s*\*\s*\*")
 # Words of functions that make something, rather than show what is there.
 MAKES = re.compile(r"Alloc(?!ation)|Create|Import|Open|Add(?!ress)")
 
-# What signatures do not tell: the role of a name, and why.
+# Roles that signatures do not tell, each with its reason.
 REVIEWED = {
     # memory goes
     "cuArrayDestroy": ("Frees", "an array"),
@@ -141,7 +141,7 @@ pub const ENTRIES: &[Entry] = &[
 """
 
 
-# What the lines say about the headers, and what it means.
+# Constants of the table for the headers that declare an entry.
 DECLARED_BY = {
     "BOTH": "const BOTH: Headers = Headers { cuda12: true, cuda13: true };\n",
     "CUDA12": "const CUDA12: Headers = Headers { cuda12: true, cuda13: false };\n",
@@ -155,7 +155,7 @@ class HeaderError(Exception):
 
 @dataclass
 class Entry:
-    """One exported symbol."""
+    """Exported symbol."""
 
     base: str
     version: int
@@ -164,7 +164,7 @@ class Entry:
     headers: list[str] = field(default_factory=list)
 
     def role(self) -> str:
-        """What it does to memory; raises HeaderError when that is not decided."""
+        """Role of the entry; raises HeaderError when it is not decided."""
         if self.base in REVIEWED:
             return REVIEWED[self.base][0]
         signature = min(self.signatures)
@@ -293,7 +293,7 @@ def source(table: dict[str, str]) -> str:
 
 
 def differences(table: dict[str, str]) -> list[str]:
-    """What the committed table has otherwise than the headers, a line for each symbol."""
+    """Differences of the committed table from the headers, a line for each symbol."""
     committed = TARGET.read_text(encoding="utf-8")
     if committed == source(table):
         return []

@@ -9,7 +9,7 @@
 //! - [`process`], [`places`], [`loader`], [`abi`]: values per process, paths, symbol tables, types of the driver;
 //! - [`real`], [`driver`]: the real driver's functions, and those that the shim itself calls;
 //! - [`ranges`], [`account`]: the allocations of this process, and the memory of the whole instance with its limit;
-//! - [`moves`], [`control`]: eviction and restore, on the worker's orders;
+//! - [`moves`], [`control`]: eviction and restore, on the worker's commands;
 //! - [`hooks`], [`runtime`], [`nvml`]: functions that replace the driver's, the CUDA runtime's and NVML's;
 //! - [`resolve`]: the look-ups by which callers find them.
 

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// This process is in the sandbox of a GPU model: the accounting file is there. Looked up once.
+/// `true` in the sandbox of a GPU model: the accounting file is there. Looked up once.
 pub(crate) fn is_sandboxed() -> bool {
     static IS_SANDBOXED: OnceLock<bool> = OnceLock::new();
     *IS_SANDBOXED.get_or_init(|| Path::new(inside::ACCOUNT).exists())

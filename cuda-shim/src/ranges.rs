@@ -12,7 +12,7 @@ use std::collections::hash_map::{Entry as Slot, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// One allocation.
+/// Allocation of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Range {
     /// Address of the first byte; the handle for allocations without one (arrays, VMM handles).
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_inserted_is_removed_once() {
+    fn an_inserted_range_is_removed_once() {
         put_back(managed(0x1000, 1));
         assert_eq!(get(0x1000), Some(managed(0x1000, 1)));
         assert_eq!(remove(0x1001), None, "only a range's beginning names it");
@@ -266,14 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_before_is_told() {
+    fn insert_returns_the_range_that_it_replaces() {
         assert_eq!(insert(managed(0x7000, 7)), None);
         assert_eq!(insert(managed(0x7000, 8)), Some(managed(0x7000, 7)));
         assert_eq!(get(0x7000), Some(managed(0x7000, 8)));
     }
 
     #[test]
-    fn a_context_takes_all_with_it_but_what_is_a_pools() {
+    fn a_context_ends_with_its_ranges_but_those_of_pools() {
         let pooled = Range { is_pooled: true, ..managed(0x9000, 9) };
         [pooled, managed(0xa000, 9), managed(0xb000, 10)].into_iter().for_each(put_back);
         assert_eq!(remove_context(9), [managed(0xa000, 9)]);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_has_the_order_of_allocation_and_managed_ranges_only() {
+    fn a_claim_has_managed_ranges_in_order_of_allocation() {
         for (address, kind) in
             [(0x3000, Kind::Managed), (0x2000, Kind::Managed), (0x2800, Kind::Device), (0x2900, Kind::Host)]
         {
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_on_its_way_is_freed_after_its_move_and_no_other_waits() {
+    fn a_moving_range_is_freed_after_its_move_and_no_other_free_waits() {
         put_back(managed(0x4000, 4));
         put_back(managed(0x5000, 5));
         put_back(managed(0x6000, 4));

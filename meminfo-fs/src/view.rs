@@ -67,7 +67,7 @@ impl File {
     }
 }
 
-/// One group as its readers see it.
+/// Group as its readers see it.
 pub struct View {
     memory: Box<dyn MemorySource>,
     processors: Processors,

@@ -49,7 +49,7 @@ fn complaint(declaration: &str, typedef: &str) -> String {
 }
 
 #[test]
-fn the_table_is_what_the_headers_say() {
+fn the_table_agrees_with_the_headers() {
     let output = check(&include("cuda_runtime"), &include("cu13"));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
@@ -73,7 +73,7 @@ fn a_newer_form_of_a_known_entry_is_named() {
 }
 
 #[test]
-fn an_entry_that_might_bring_memory_wants_a_decision() {
+fn an_entry_that_might_allocate_needs_a_decision() {
     for (declaration, typedef) in [
         (
             "CUresult CUDAAPI cuMemGetShiny(CUdeviceptr *dptr);",

@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_that_cannot_be_read_is_no_bytes_and_one_that_is_not_there_is_none() {
+    fn an_unreadable_limit_is_0_bytes_and_an_absent_one_is_no_limit() {
         let limit = |text: Option<&str>| parse(text.map(OsStr::new), None).limit;
         assert_eq!(limit(None), None);
         assert_eq!(limit(Some("1073741824")), Some(1 << 30));
@@ -32,7 +32,7 @@ mod tests {
     }
 
     #[test]
-    fn device_is_the_mode_that_nobody_asked_for() {
+    fn device_is_the_default_mode() {
         let mode = |text: Option<&str>| parse(None, text.map(OsStr::new)).mode;
         assert_eq!([mode(None), mode(Some("device")), mode(Some("managed"))], [Mode::Device; 3]);
         assert_eq!(mode(Some("unified")), Mode::Unified);

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_alive_and_one_with_another_start_is_not() {
+    fn a_process_is_identified_by_its_start_time() {
         let own = Identity::own();
         assert_eq!(own, Identity::own());
         assert!(own.start_time > 0 && own.exec_id != 0);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_hold_anything_and_a_zombie_with_threads_lives() {
+    fn stat_is_read_behind_any_name_and_a_zombie_with_threads_is_alive() {
         let stat = |name: &str, state: &str, threads: u64| {
             format!("7 ({name}) {state} 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 {threads} 0 4242 18\n").into_bytes()
         };

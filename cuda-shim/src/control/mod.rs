@@ -1,6 +1,6 @@
-//! Control thread: carries out the worker's orders, in each process that has GPU memory.
+//! Control thread: carries out the worker's commands, in each process that has GPU memory.
 //!
-//! It starts with a process's first allocation, says hello, and carries out one order after the other until the
+//! It starts with a process's first allocation, says hello, and carries out one command after the other until the
 //! connection ends. From then on nothing is moved, and nothing else changes: the next allocation starts the thread
 //! again, at most once a second. A forked child has no thread until it allocates itself, nor has an executed program.
 //!
@@ -12,7 +12,7 @@ mod socket;
 use crate::account;
 use crate::moves::{self, Moved};
 use crate::process::PerProcess;
-use omni_gpu_protocol::control::{Kind, Report, Verb};
+use omni_gpu_protocol::control::{Command, Report, ReportKind};
 use socket::Socket;
 use std::ffi::OsString;
 use std::mem::MaybeUninit;
@@ -74,7 +74,7 @@ pub(crate) fn allocated() {
 }
 
 /// Says hello and starts the thread, with all signals blocked, which it inherits. The worker knows of the memory before
-/// the program goes on: an order that arrives then waits for the thread, however late it starts, and is not skipped.
+/// the program goes on: a command that arrives then waits for the thread, however late it starts, and is not skipped.
 fn begin(control: &'static Control) -> bool {
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
@@ -100,24 +100,24 @@ fn begin(control: &'static Control) -> bool {
 
 fn greet(control: &Control) -> Option<Socket> {
     let socket = Socket::connect(control.path.as_ref()?)?;
-    socket.send(report(Kind::Hello, 0, Moved::default()))?;
+    socket.send(report(ReportKind::Hello, 0, Moved::default()))?;
     Some(socket)
 }
 
-/// Carries out orders until the connection ends, or is no longer this process's.
+/// Carries out commands until the connection ends, or is no longer this process's.
 fn serve(socket: &Socket) -> Option<()> {
     loop {
-        let order = socket.receive()?;
-        let moved = match order.verb {
-            Verb::Evict { bytes } => moves::evict(bytes),
-            Verb::Restore => moves::restore(),
-            Verb::Report => Moved::default(),
+        let packet = socket.receive()?;
+        let moved = match packet.command {
+            Command::Evict { bytes } => moves::evict(bytes),
+            Command::Restore => moves::restore(),
+            Command::Report => Moved::default(),
         };
-        socket.send(report(Kind::Done, order.number, moved))?;
+        socket.send(report(ReportKind::Done, packet.number, moved))?;
     }
 }
 
-fn report(kind: Kind, number: u64, moved: Moved) -> Report {
+fn report(kind: ReportKind, number: u64, moved: Moved) -> Report {
     let memory = account::own_use();
     Report {
         kind,

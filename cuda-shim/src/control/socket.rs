@@ -7,7 +7,7 @@
 #![allow(unsafe_code, reason = "a socket without an owner type, because it may stop being ours")]
 
 use crate::loader::libc_own::in_forks;
-use omni_gpu_protocol::control::{ORDER_BYTES, Order, Report};
+use omni_gpu_protocol::control::{COMMAND_BYTES, CommandPacket, Report};
 use std::ffi::{OsStr, c_int};
 use std::mem::{MaybeUninit, offset_of};
 use std::os::unix::ffi::OsStrExt;
@@ -59,9 +59,9 @@ impl Socket {
         Some(socket)
     }
 
-    /// Waits for the next order; `None` when the connection is lost, or a packet is no order.
-    pub(super) fn receive(&self) -> Option<Order> {
-        let mut packet = [0_u8; ORDER_BYTES + 1];
+    /// Waits for the next command; `None` when the connection is lost, or a packet is malformed.
+    pub(super) fn receive(&self) -> Option<CommandPacket> {
+        let mut packet = [0_u8; COMMAND_BYTES + 1];
         let length = loop {
             if !self.is_ours() {
                 return None;
@@ -72,7 +72,7 @@ impl Socket {
                 break usize::try_from(length).ok()?;
             }
         };
-        Order::from_bytes(packet.get(..length)?)
+        CommandPacket::from_bytes(packet.get(..length)?)
     }
 
     /// Sends a report; `None` when the connection is lost or the worker makes no room.

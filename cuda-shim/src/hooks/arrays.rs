@@ -107,7 +107,7 @@ fn bytes(shape: &Solid, levels: u32) -> u64 {
         return 0;
     }
     let has_layers = shape.flags & (LAYERED | CUBEMAP) != 0;
-    // One-dimensional arrays with layers have no height.
+    // Arrays of one dimension with layers have no height.
     let extent = |length: usize, level: u32| (length as u64).checked_shr(level).unwrap_or(0).max(1);
     let level = |level| {
         let depth = if has_layers { extent(shape.depth, 0) } else { extent(shape.depth, level) };
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn an_array_needs_its_extent_times_its_element() {
+    fn an_array_needs_its_extent_times_its_element_size() {
         assert_eq!(bytes(&shape(100, 0, 0, 0), 1), 1600);
         assert_eq!(bytes(&shape(100, 50, 0, 0), 1), 80_000);
         assert_eq!(bytes(&shape(100, 50, 2, 0), 1), 160_000);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_backed_later_needs_nothing_and_what_cannot_be_needs_everything() {
+    fn sparse_arrays_need_no_memory_and_impossible_ones_need_all() {
         assert_eq!([bytes(&shape(8, 8, 8, 0x40), 1), bytes(&shape(8, 8, 8, 0x80), 3)], [0, 0]);
         assert_eq!(bytes(&shape(usize::MAX, usize::MAX, 2, 0), 9), u64::MAX);
     }

@@ -33,7 +33,7 @@ fn lock() -> MutexGuard<'static, Graphs> {
     GRAPHS.get(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// This process has, or had, a memory node.
+/// `true` once this process has had a memory node.
 pub(super) fn is_used() -> bool {
     IS_USED.load(Ordering::Acquire)
 }

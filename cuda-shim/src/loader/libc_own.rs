@@ -28,7 +28,7 @@ pub(crate) static DLVSYM: Own = Own::new(c"dlvsym");
 /// Function that `pthread_atfork` of glibc's static part calls: linked to, it would be a symbol that no other libc has.
 static REGISTER_ATFORK: Own = Own::new(c"__register_atfork");
 
-/// This process runs on glibc, and not on another libc such as musl.
+/// `true` in a process of glibc, and not in one of another libc such as musl.
 pub(crate) fn is_glibc() -> bool {
     elf::find(|library| (library.soname() == Some(GLIBC)).then_some(())).is_some()
 }

@@ -1,4 +1,4 @@
-//! Moves of managed memory between the device and the host, in bulk, on the worker's orders.
+//! Moves of managed memory between the device and the host, in bulk, on the worker's commands.
 //!
 //! Only the control thread moves, so one move runs at a time. A move claims its ranges (a free of one waits), enters
 //! each of their contexts, starts all prefetches on a stream of its own and waits once, at the end. An error of one
@@ -8,7 +8,7 @@
 //! No advice is given or changed here. The hooks set the device as the preferred location of converted memory, and a
 //! prefetch moves pages away from there all the same (documented at `cuMemPrefetchAsync`). With the host as preferred
 //! location of evicted memory a stray access of the device would read over the bus instead of fetching the page back;
-//! but if the order to restore never comes (worker lost, or a failed move) the model would go on like that for good,
+//! but if the command to restore never comes (worker lost, or a failed move) the model would go on like that for good,
 //! where now each page comes back at its first access. See `docs/decisions/gpu-moves.md`.
 
 mod ending;

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn eviction_takes_the_youngest_first_and_stops_when_it_is_enough() {
+    fn eviction_takes_the_youngest_first_and_stops_at_the_requested_bytes() {
         let ranges = [range(100 * MIB, 10 * MIB, 10 * MIB), range(20 * MIB, 5, 5), range(40 * MIB, 6 * MIB, 6 * MIB)];
         let all = vec![(40 * MIB, 6 * MIB, 0), (20 * MIB, 5, 0), (100 * MIB, 10 * MIB, 0)];
         let table = [
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_begins_inside_a_block_is_cut_at_the_blocks_bound() {
+    fn a_range_that_begins_inside_a_block_is_cut_at_the_end_of_the_block() {
         let ranges = [range(3 * MIB, 4 * MIB, 4 * MIB)];
         assert_eq!(taken(&evict(&ranges, MIB)), [(3 * MIB, MIB, 3 * MIB)]);
         assert_eq!(taken(&evict(&ranges, MIB + 1)), [(3 * MIB, 3 * MIB, MIB)]);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_evicted_comes_back_oldest_first() {
+    fn evicted_memory_is_restored_oldest_first() {
         let ranges = [range(100 * MIB, 10 * MIB, 8 * MIB), range(20 * MIB, 5, 5), range(40 * MIB, 6 * MIB, 0)];
         let pieces = restore(&ranges);
         assert_eq!(taken(&pieces), [(100 * MIB, 2 * MIB, 10 * MIB), (40 * MIB, 6 * MIB, 6 * MIB)]);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_one_call() {
+    fn adjacent_pieces_are_moved_with_one_call() {
         let ranges = [0, 2, 4, 12, 10, 8].map(|at| range((100 + at) * MIB, 2 * MIB, 2 * MIB));
         let pieces = evict(&ranges, u64::MAX);
         let joined = stretches(&pieces);

@@ -3,7 +3,7 @@
 use crate::instance::MIB;
 use crate::node::{Client, DRIVERS, Node, Shim, until};
 use omni_cuda_card::Settings;
-use omni_gpu_protocol::control::{Report, Verb};
+use omni_gpu_protocol::control::{Command, Report};
 use std::fs;
 
 /// Lets the client allocate and free until its shim has found the worker: it tries once a second.
@@ -38,17 +38,17 @@ fn a_lost_worker_changes_nothing_and_the_next_one_is_found() {
     node.begin_worker();
     let (mut shim, hello) = connects_again(&node, &mut client);
     assert_eq!(hello.pid, client.pid());
-    let report = shim.order(Verb::Restore);
+    let report = shim.carry_out(Command::Restore);
     assert_eq!((report.moved, report.managed, report.resident), (2 * MIB, 4 * MIB, 4 * MIB));
 }
 
 #[test]
-fn a_worker_that_says_what_is_no_order_is_left() {
+fn a_worker_that_sends_malformed_packets_is_left() {
     let node = Node::new(DRIVERS[1]);
     let (mut client, _) = Client::holding(&node, &[2 * MIB]);
     let (mut shim, _) = node.accept();
     shim.send_bytes(&[0; 24]);
-    assert_eq!(shim.hear(), None);
+    assert_eq!(shim.receive(), None);
     let (mut shim, _) = connects_again(&node, &mut client);
     assert_eq!(shim.evict(u64::MAX).moved, 2 * MIB);
 }
@@ -88,20 +88,20 @@ fn a_child_does_not_keep_the_connection_of_its_parent() {
     assert_eq!(shim.evict(u64::MAX).moved, 2 * MIB, "the parent is as before");
     until("the child has no copy", || (sockets(child) == before).then_some(()));
     client.kill();
-    assert_eq!(shim.hear(), None);
+    assert_eq!(shim.receive(), None);
 }
 
 #[test]
-fn a_program_that_puts_others_in_the_place_of_our_socket_is_not_written_to() {
+fn a_descriptor_that_replaced_the_socket_is_never_written_to() {
     let node = Node::new(DRIVERS[1]);
     let (mut client, _) = Client::holding(&node, &[2 * MIB]);
     let (mut shim, _) = node.accept();
     // The thread is back at its socket, or about to be, which decides whether that socket is closed at once.
-    shim.send(Verb::Report);
-    assert!(shim.hear().is_some());
+    shim.send(Command::Report);
+    assert!(shim.receive().is_some());
     assert_eq!(client.ask("replace"), 1);
-    shim.send_if_heard(Verb::Report);
-    assert_eq!(shim.hear(), None, "it cannot be answered");
+    shim.try_send(Command::Report);
+    assert_eq!(shim.receive(), None, "it cannot be answered");
     assert_eq!(client.ask("heard"), 0);
     let (mut shim, _) = connects_again(&node, &mut client);
     assert_eq!(shim.evict(u64::MAX).moved, 2 * MIB);
@@ -109,16 +109,16 @@ fn a_program_that_puts_others_in_the_place_of_our_socket_is_not_written_to() {
 }
 
 #[test]
-fn a_program_that_ends_in_the_middle_of_a_move_ends_well() {
+fn a_program_may_end_in_the_middle_of_a_move() {
     let settings = Settings { to_host: 200 * MIB, ..Settings::numbered(0) };
     for _ in 0..5 {
         let node = Node::with(settings.clone());
         let (mut client, _) = Client::holding(&node, &[64 * MIB]);
         let (mut shim, _) = node.accept();
-        shim.send(Verb::Evict { bytes: u64::MAX });
+        shim.send(Command::Evict { bytes: u64::MAX });
         until("the move runs", || (node.instance.card().counters.prefetch_calls > 0).then_some(()));
         client.tell("exit");
         client.end();
-        while shim.hear().is_some() {}
+        while shim.receive().is_some() {}
     }
 }

@@ -3,7 +3,7 @@
 use crate::instance::{self, Instance, PATIENCE};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 use omni_cuda_card::Settings;
-use omni_gpu_protocol::control::{Kind, ORDER_BYTES, Order, REPORT_BYTES, Report, Verb};
+use omni_gpu_protocol::control::{COMMAND_BYTES, Command, CommandPacket, REPORT_BYTES, Report, ReportKind};
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
@@ -63,8 +63,8 @@ impl Node {
         socket.set_nonblocking(false).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut shim = Shim { socket, number: 0 };
-        let hello = shim.hear().expect("it says hello");
-        assert_eq!((hello.kind, hello.number, hello.moved, hello.error), (Kind::Hello, 0, 0, 0));
+        let hello = shim.receive().expect("it says hello");
+        assert_eq!((hello.kind, hello.number, hello.moved, hello.error), (ReportKind::Hello, 0, 0, 0));
         Some((shim, hello))
     }
 
@@ -120,23 +120,23 @@ pub(crate) struct Shim {
 }
 
 impl Shim {
-    pub(crate) fn send(&mut self, verb: Verb) {
-        let packet = self.next(verb);
+    pub(crate) fn send(&mut self, command: Command) {
+        let packet = self.next(command);
         self.send_bytes(&packet);
     }
 
     /// Sends a command to a shim that may have closed the connection.
-    pub(crate) fn send_if_heard(&mut self, verb: Verb) {
-        let packet = self.next(verb);
+    pub(crate) fn try_send(&mut self, command: Command) {
+        let packet = self.next(command);
         match self.socket.write_all(&packet) {
             Ok(()) => {}
             Err(error) => assert_eq!(error.kind(), ErrorKind::BrokenPipe),
         }
     }
 
-    fn next(&mut self, verb: Verb) -> [u8; ORDER_BYTES] {
+    fn next(&mut self, command: Command) -> [u8; COMMAND_BYTES] {
         self.number += 1;
-        Order { number: self.number, verb }.to_bytes()
+        CommandPacket { number: self.number, command }.to_bytes()
     }
 
     pub(crate) fn send_bytes(&mut self, packet: &[u8]) {
@@ -144,7 +144,7 @@ impl Shim {
     }
 
     /// Next report; `None` at the end of the connection.
-    pub(crate) fn hear(&mut self) -> Option<Report> {
+    pub(crate) fn receive(&mut self) -> Option<Report> {
         let mut packet = [0; REPORT_BYTES + 1];
         match self.socket.read(&mut packet) {
             Ok(0) => None,
@@ -155,15 +155,15 @@ impl Shim {
     }
 
     /// Sends a command and waits for its report.
-    pub(crate) fn order(&mut self, verb: Verb) -> Report {
-        self.send(verb);
-        let report = self.hear().expect("an answer");
-        assert_eq!((report.kind, report.number), (Kind::Done, self.number));
+    pub(crate) fn carry_out(&mut self, command: Command) -> Report {
+        self.send(command);
+        let report = self.receive().expect("an answer");
+        assert_eq!((report.kind, report.number), (ReportKind::Done, self.number));
         report
     }
 
     pub(crate) fn evict(&mut self, bytes: u64) -> Report {
-        self.order(Verb::Evict { bytes })
+        self.carry_out(Command::Evict { bytes })
     }
 }
 

@@ -3,10 +3,10 @@
 use crate::instance::rounds;
 use crate::node::{DRIVERS, Node};
 use omni_gpu_protocol::account::Use;
-use omni_gpu_protocol::control::Verb;
+use omni_gpu_protocol::control::Command;
 
 #[test]
-fn moves_and_frees_do_not_meet() {
+fn no_range_is_freed_during_its_move() {
     for driver in DRIVERS {
         let node = Node::new(driver);
         let mut client = node.start();
@@ -18,7 +18,7 @@ fn moves_and_frees_do_not_meet() {
             let report = shim.evict(bytes);
             moved += report.moved;
             assert_eq!(report.error, 0, "{driver}");
-            let report = shim.order(Verb::Restore);
+            let report = shim.carry_out(Command::Restore);
             assert_eq!(report.error, 0, "{driver}");
             assert!(report.resident <= report.managed);
             if report.managed == 0 && node.instance.used() == Use::default() && moved > 0 {

@@ -91,7 +91,7 @@ def user():
 
 
 def reset():
-    """One thread allocates in the primary context, another resets it: what is answered is the driver's affair."""
+    """Allocates in the primary context in one thread and resets it in another: any answer of the driver is right."""
     context = ctypes.c_uint64()
     assert cuda.cuInit(0) == 0
     ends = threading.Event()

@@ -54,7 +54,7 @@ pub(crate) fn many_threads() {
 }
 
 #[test]
-fn without_the_account_that_is_named_nothing_is_allocated() {
+fn nothing_is_allocated_without_the_named_account() {
     each(|instance| {
         let mut client = instance.start_with("hold", &[("OMNI_GPU_ACCOUNT", "/nowhere/account")]);
         client.expect("2, pinned 0");
@@ -91,7 +91,7 @@ fn a_process_that_becomes_another_user_goes_on() {
 }
 
 #[test]
-fn a_primary_context_that_is_reset_under_its_users_harms_nobody() {
+fn a_reset_of_a_primary_context_in_use_crashes_nothing() {
     each(|instance| {
         let mut client = instance.start("python reset");
         client.expect("lived");

@@ -24,7 +24,7 @@ fn instance(driver: u32, mode: &'static str) -> Instance {
 }
 
 #[test]
-fn wrong_arguments_are_answered_as_the_driver_does() {
+fn invalid_arguments_get_the_drivers_errors() {
     for driver in DRIVERS {
         let (alone, limited) = (instance(driver, "device").bare(), instance(driver, "device"));
         let mut differ = String::new();

@@ -27,7 +27,7 @@ fn the_same(scenario: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_pool_is_what_the_program_made_it() {
+fn a_pool_keeps_the_attributes_of_the_program() {
     let said = the_same("pools-alike");
     assert_eq!(said[0], "with a maximum of 64 MiB: 0 0 2");
     assert_eq!(said[1], "current: 0 0 true 0 true 0 0");
@@ -77,7 +77,7 @@ pub(crate) fn pools() {
 }
 
 #[test]
-fn a_pointer_is_to_what_was_asked_for() {
+fn a_pointer_to_converted_memory_is_reported_as_device_memory() {
     let said = the_same("pointers-alike");
     assert_eq!(said[0], "cuMemAlloc: type 2, managed 0, host 1; together 0: 2 0 0");
 }
@@ -127,7 +127,7 @@ pub(crate) fn outlives() {
 }
 
 #[test]
-fn a_stream_says_where_memory_is() {
+fn a_stream_determines_the_place_of_memory() {
     assert_eq!(the_same("elsewhere"), ["[0, 0, 0]", "[0, 0, 0]", "no context: [0, 0, 201, 201]"]);
 }
 
@@ -159,7 +159,7 @@ pub(crate) fn elsewhere() {
 }
 
 #[test]
-fn memory_is_used_again_in_a_stream_that_stands_still() {
+fn pool_memory_is_reused_in_a_stream_that_is_blocked() {
     assert_eq!(the_same("again"), ["[0, 0]", "[0, 0]", "[0, 0]", "0"]);
 }
 

@@ -11,7 +11,7 @@ const ROUNDS: u64 = 1000;
 const LIMIT: u64 = 40 * MIB;
 
 #[test]
-fn a_killed_process_has_nothing_and_holds_nobody_up() {
+fn a_killed_process_counts_for_nothing_and_blocks_no_other() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let seed = std::env::var("OMNI_SEED").map_or(now.as_secs(), |seed| seed.parse().unwrap());
     println!("OMNI_SEED={seed}");
@@ -39,7 +39,7 @@ fn a_killed_process_has_nothing_and_holds_nobody_up() {
 }
 
 #[test]
-fn a_bound_that_the_dead_have_left_too_high_refuses_nobody() {
+fn a_bound_left_too_high_by_dead_processes_refuses_no_allocation() {
     for mode in MODES {
         let instance = Instance::new(DRIVERS[0], mode, LIMIT);
         let mut first = instance.start(&format!("hold {}", 10 * MIB));

@@ -52,7 +52,7 @@ fn ask(instance: &Instance, symbol: &str, bytes: u64) -> Vec<String> {
 }
 
 #[test]
-fn every_entry_of_a_role_is_ours() {
+fn every_entry_with_a_role_is_hooked() {
     let said = Instance::new(DRIVERS[1], "device", LIMIT).run("symbols");
     let roles = ENTRIES.iter().filter(|entry| entry.role != Role::Other).count();
     assert_eq!(said, [format!("{roles} of ours")]);
@@ -69,7 +69,7 @@ pub(crate) fn symbols() {
 }
 
 #[test]
-fn nothing_passes_the_limit() {
+fn no_entry_allocates_beyond_the_limit() {
     for (driver, mode) in DRIVERS.iter().flat_map(|driver| MODES.map(|mode| (*driver, mode))) {
         let instance = Instance::new(driver, mode, LIMIT);
         for entry in allocating(driver) {
@@ -81,7 +81,7 @@ fn nothing_passes_the_limit() {
 }
 
 #[test]
-fn each_of_them_works_within_the_limit() {
+fn each_entry_works_within_the_limit() {
     for (driver, mode) in DRIVERS.iter().flat_map(|driver| MODES.map(|mode| (*driver, mode))) {
         let instance = Instance::new(driver, mode, LIMIT);
         for entry in allocating(driver) {
@@ -139,7 +139,7 @@ fn pool() -> u64 {
 }
 
 #[test]
-fn a_null_pointer_is_refused_in_the_drivers_words_and_costs_nothing() {
+fn a_null_pointer_gets_the_drivers_error_and_costs_nothing() {
     let instance = Instance::new(DRIVERS[0], "unified", LIMIT);
     let said = instance.run("answers");
     assert_eq!(said, Instance::new(DRIVERS[0], "unified", LIMIT).bare().run("answers"));

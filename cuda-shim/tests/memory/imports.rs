@@ -13,7 +13,7 @@ const LIMIT: u64 = 20 * MIB;
 const DESCRIPTOR: i32 = 1;
 
 #[test]
-fn what_is_opened_from_another_process_counts_until_it_is_closed() {
+fn memory_opened_from_another_process_counts_until_its_close() {
     for symbol in ["cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2"] {
         let instance = Instance::new(DRIVERS[0], "device", LIMIT);
         let mut maker = instance.start("export");
@@ -72,7 +72,7 @@ pub(crate) fn import(symbol: &str, shared: &str) {
 }
 
 #[test]
-fn external_memory_counts_for_who_imports_it() {
+fn external_memory_counts_for_its_importer() {
     let instance = Instance::new(DRIVERS[0], "unified", LIMIT);
     let mut client = instance.start("external");
     client.expect("8 MiB: 0, 13 MiB: 2");

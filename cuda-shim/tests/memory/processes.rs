@@ -1,4 +1,4 @@
-//! One account over the processes of an instance: forks, programs that execute others, second copies of the library.
+//! Account over the processes of an instance: forks, programs that execute others, second copies of the library.
 #![allow(unsafe_code, reason = "fork, exec, dlmopen")]
 
 use crate::calls::cuMemAlloc_v2;
@@ -126,7 +126,7 @@ pub(crate) fn fork_after_init() {
 }
 
 #[test]
-fn what_a_program_had_is_gone_when_it_executes_another() {
+fn memory_of_a_program_is_uncounted_when_it_executes_another() {
     let instance = Instance::new(DRIVERS[0], "unified", 10 * MIB);
     let mut client = instance.start("exec");
     client.expect("7 MiB");
@@ -148,7 +148,7 @@ pub(crate) fn exec() {
 }
 
 #[test]
-fn a_file_that_is_not_set_up_is_set_up() {
+fn an_empty_account_is_set_up() {
     for contents in [Vec::new(), vec![0; 100], vec![0; FILE_BYTES], vec![0xff; FILE_BYTES]] {
         let instance = Instance::new(DRIVERS[0], "device", 10 * MIB);
         fs::write(instance.account(), contents).unwrap();
@@ -164,7 +164,7 @@ fn a_file_that_is_not_set_up_is_set_up() {
 }
 
 #[test]
-fn a_file_that_somebody_has_written_over_crashes_nobody_and_allows_nothing_more() {
+fn an_overwritten_account_crashes_no_process_and_allows_nothing_more() {
     let instance = Instance::new(DRIVERS[0], "device", 10 * MIB);
     let mut first = instance.start(&format!("hold {}", 6 * MIB));
     first.expect("0");

@@ -12,7 +12,7 @@ const STEPS: u64 = 150;
 const LIMIT: u64 = 50 * MIB + 12_345;
 
 #[test]
-fn never_a_byte_over_and_all_of_it_can_be_had() {
+fn racing_processes_never_exceed_the_limit_and_can_use_all_of_it() {
     for mode in MODES {
         let instance = Instance::new(DRIVERS[0], mode, LIMIT);
         let mut clients: Vec<_> = (0..PROCESSES).map(|_| instance.start("race")).collect();
@@ -35,7 +35,7 @@ fn never_a_byte_over_and_all_of_it_can_be_had() {
         });
         assert!(samples > 10, "looked at {samples} times");
         assert_eq!(instance.used().limited(), 0, "after the race");
-        // One after the other they fill it to the last byte.
+        // In turns they fill it to the last byte.
         clients[0].go_on();
         clients[0].expect(&format!("filled {LIMIT}"));
         assert_eq!(instance.used().limited(), LIMIT);

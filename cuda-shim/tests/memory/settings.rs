@@ -34,7 +34,7 @@ fn no_variable_lifts_what_the_account_says() {
 }
 
 #[test]
-fn the_first_process_writes_what_the_others_have_to_keep() {
+fn the_first_process_writes_settings_that_the_others_keep() {
     let instance = Instance::new(DRIVERS[0], "unified", 8 * MIB);
     for changes in [&[][..], &[("OMNI_GPU_LIMIT_BYTES", "1099511627776")]] {
         let mut client = instance.start_with("take-6-and-4", changes);
@@ -52,7 +52,7 @@ pub(crate) fn take() {
 }
 
 #[test]
-fn small_pieces_are_converted_only_when_there_are_many() {
+fn small_allocations_are_converted_only_when_there_are_many() {
     for (driver, mode) in DRIVERS.iter().flat_map(|driver| MODES.map(|mode| (*driver, mode))) {
         let instance = Instance::new(driver, mode, 1024 * MIB);
         let mut client = instance.start("small");
@@ -101,7 +101,7 @@ pub(crate) fn small() {
 }
 
 #[test]
-fn the_heap_of_device_code_counts() {
+fn the_heap_of_device_code_is_counted() {
     for mode in MODES {
         let instance = Instance::new(DRIVERS[0], mode, 64 * MIB);
         let mut client = instance.start("heap");
@@ -128,7 +128,7 @@ pub(crate) fn heap() {
 }
 
 #[test]
-fn a_thread_without_a_context_keeps_to_the_limit() {
+fn a_thread_without_a_context_is_limited() {
     for (driver, mode) in DRIVERS.iter().flat_map(|driver| MODES.map(|mode| (*driver, mode))) {
         let instance = Instance::new(driver, mode, 64 * MIB);
         let mut client = instance.start("without-context");

@@ -19,7 +19,7 @@ fn each(test: impl Fn(&Instance, u32, &str)) {
 }
 
 #[test]
-fn what_comes_from_pools_is_counted_and_goes() {
+fn pool_memory_is_counted_and_freed() {
     each(|instance, driver, mode| {
         let mut client = instance.start("streams");
         client.expect("4 from the default, 2 from another");
@@ -107,7 +107,7 @@ pub(crate) fn free_later() {
 }
 
 #[test]
-fn a_full_instance_waits_for_what_is_about_to_be_free() {
+fn a_full_instance_waits_for_pending_frees() {
     each(|instance, driver, mode| {
         assert_eq!(instance.run("full"), ["0", "0"], "driver {driver}, {mode}");
     });
@@ -130,7 +130,7 @@ pub(crate) fn full() {
 }
 
 #[test]
-fn what_a_pool_keeps_counts_until_it_is_trimmed() {
+fn cached_pool_memory_counts_until_a_trim() {
     let instance = Instance::new(DRIVERS[0], "device", LIMIT);
     let mut client = instance.start("keep");
     client.expect("kept");

@@ -17,7 +17,7 @@ fn two_runtimes() -> (Place, [String; 2]) {
 }
 
 #[test]
-fn what_an_escaped_runtime_allocates_is_limited_and_each_caller_keeps_its_runtime() {
+fn allocations_of_an_escaped_runtime_are_limited_and_each_caller_keeps_its_runtime() {
     let (place, [first, second]) = two_runtimes();
     let used = |version| {
         format!(
@@ -31,7 +31,7 @@ fn what_an_escaped_runtime_allocates_is_limited_and_each_caller_keeps_its_runtim
 }
 
 #[test]
-fn unset_the_shim_leaves_every_runtime_alone() {
+fn an_inactive_shim_leaves_every_runtime_alone() {
     let (place, [first, second]) = two_runtimes();
     let alone = place.run(Shim::Absent, "client", &["use", &first, &second]);
     assert!(alone.contains("0 0 an address") && alone.contains("81920 of 81920 MiB free"), "{alone}");

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 /// The interposer calls the next function of each name, which is the hook. The hook has to go on to the runtime, not
 /// back to the interposer.
 #[test]
-fn an_interposer_before_us_sees_each_call_once() {
+fn an_interposer_before_the_shim_sees_each_call_once() {
     let place = Place::new(None);
     let runtime = "driver/libcudart.so.12";
     place.compile("runtime.c", runtime, &["-shared", "-fPIC", "-DNAME=\"12\"", "-Wl,-soname,libcudart.so.12"]);
@@ -38,7 +38,7 @@ fn on_a_card(place: &Place, source: &str, options: &[&str], is_shimmed: bool, ar
 
 /// Memory that the shim keeps for the life of the process is no leak, in the process and in its child.
 #[test]
-fn a_leak_checker_finds_nothing_of_ours() {
+fn a_leak_checker_finds_no_leak_of_the_shim() {
     let place = Place::new(None);
     let checked = |arguments: &[&str]| on_a_card(&place, "leaks.c", &["-fsanitize=leak"], true, arguments);
     let found = checked(&[]);
@@ -47,7 +47,7 @@ fn a_leak_checker_finds_nothing_of_ours() {
 }
 
 #[test]
-fn calls_in_a_handler_of_exit_are_answered() {
+fn calls_in_an_exit_handler_are_answered() {
     let place = Place::new(None);
     for is_shimmed in [false, true] {
         let ended = on_a_card(&place, "at_exit.c", &[], is_shimmed, &[]);

@@ -52,7 +52,7 @@ fn by_name(printed: &str) -> Vec<(&str, Vec<&str>)> {
 }
 
 #[test]
-fn every_way_to_every_entry_leads_to_ours_where_we_stand_for_it() {
+fn every_way_to_a_hooked_entry_leads_to_the_hook() {
     let place = Place::new(Some(NEWEST));
     let printed = place.run(Shim::Active, "client", &[&["lookup"], symbols().as_slice()].concat());
     let names = by_name(&printed);
@@ -72,7 +72,7 @@ fn every_way_to_every_entry_leads_to_ours_where_we_stand_for_it() {
 }
 
 #[test]
-fn an_old_driver_goes_on_lacking_what_it_lacks() {
+fn entries_that_an_old_driver_lacks_stay_absent() {
     let place = Place::new(Some(12000));
     let printed = place.run(Shim::Active, "client", &[&["lookup"], symbols().as_slice()].concat());
     let mut lacking = 0;
@@ -104,7 +104,7 @@ fn without_a_driver_there_is_nothing() {
 }
 
 #[test]
-fn unset_the_shim_changes_no_pointer() {
+fn an_inactive_shim_changes_no_pointer() {
     let place = Place::new(Some(NEWEST));
     let arguments = [&["lookup"], symbols().as_slice()].concat();
     let printed = place.run(Shim::Inactive, "client", &arguments);
@@ -136,7 +136,7 @@ fn requests() -> Vec<String> {
 }
 
 #[test]
-fn cu_get_proc_address_says_what_the_driver_says_and_gives_ours() {
+fn cu_get_proc_address_answers_as_the_driver_with_hooks_in_place_of_entries() {
     let taken_over = |symbol: &str| omni_cuda_entries::find(symbol).is_some_and(is_taken_over);
     for version in [NEWEST, 12090, 12000] {
         let place = Place::new(Some(version));
@@ -166,7 +166,7 @@ fn null_arguments_crash_nothing_and_get_the_drivers_answer() {
 }
 
 #[test]
-fn rtld_next_goes_on_after_whoever_asks() {
+fn rtld_next_starts_after_the_caller() {
     let place = Place::new(Some(NEWEST));
     std::fs::write(place.path("marker.versions"), "ANY { marker*; };").unwrap();
     let versions = format!("-Wl,-Bsymbolic,--version-script={}", place.text("marker.versions"));
@@ -192,7 +192,7 @@ fn a_namespace_of_its_own_gets_a_shim_of_its_own_through_the_proxy() {
 }
 
 #[test]
-fn the_shim_exports_what_it_stands_for_and_nothing_else() {
+fn the_shim_exports_its_hooks_and_nothing_else() {
     let output =
         Command::new("nm").args(["-D", "--defined-only", "-j"]).arg(built("libomni_cuda.so")).output().unwrap();
     let exported: BTreeSet<String> = String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
@@ -203,7 +203,7 @@ fn the_shim_exports_what_it_stands_for_and_nothing_else() {
 }
 
 #[test]
-fn the_proxy_is_a_name_and_two_needs() {
+fn the_proxy_has_a_soname_and_two_needed_libraries() {
     let read = |what: &str, file: &str| {
         let output = Command::new("readelf").args([what, "-W"]).arg(built(file)).output().unwrap();
         String::from_utf8(output.stdout).unwrap()

@@ -13,7 +13,7 @@ fn printed(command: &mut Command) -> String {
 }
 
 #[test]
-fn the_shim_needs_nothing_that_only_glibcs_loader_has() {
+fn the_shim_needs_no_symbol_of_glibcs_loader_alone() {
     let dynamic = printed(Command::new("readelf").arg("-dW").arg(built("libomni_cuda.so")));
     let needed: Vec<_> = dynamic.lines().filter(|line| line.contains("(NEEDED)")).collect();
     assert!(matches!(needed[..], [one] if one.contains("[libc.so.6]")), "{needed:?}");

@@ -104,33 +104,33 @@ fn recorded(driver: u32, runtime: Runtime) -> (usize, usize) {
 }
 
 #[test]
-fn the_runtime_of_12_gets_what_the_driver_says_with_our_allocation_family() {
+fn the_runtime_of_12_gets_the_drivers_answers_with_hooked_allocation() {
     assert_eq!(recorded(NEWEST, Runtime::Dynamic(CUDART_12)), (419, 69));
 }
 
 #[test]
-fn a_static_runtime_gets_the_same() {
+fn a_static_runtime_gets_the_same_answers() {
     assert_eq!(recorded(NEWEST, Runtime::Static), (419, 69));
 }
 
 #[test]
-fn the_runtime_of_13_gets_what_the_driver_says_with_our_allocation_family() {
+fn the_runtime_of_13_gets_the_drivers_answers_with_hooked_allocation() {
     assert_eq!(recorded(NEWEST, Runtime::Dynamic(CUDART_13)), (481, 80));
 }
 
 #[test]
-fn a_runtime_on_an_old_driver_is_told_what_is_missing() {
+fn a_runtime_on_an_old_driver_gets_the_drivers_errors() {
     assert_eq!(recorded(12000, Runtime::Dynamic(CUDART_12)), (419, 69));
 }
 
 #[test]
-fn a_runtime_that_begins_after_a_fork_gets_the_same() {
+fn a_runtime_that_starts_after_a_fork_gets_the_same_answers() {
     assert_eq!(recorded(NEWEST, Runtime::Forked(CUDART_12)), (419, 69));
 }
 
 /// Opened with `RTLD_DEEPBIND` a runtime uses libc's own `dlsym`: the library that it opens has to lead to the shim.
 #[test]
-fn a_runtime_that_binds_deep_meets_us_through_the_proxy() {
+fn a_runtime_opened_with_deepbind_finds_the_shim_through_the_proxy() {
     let place = Place::new(Some(NEWEST)).with_proxy();
     for (runtime, requests) in [(CUDART_12, 419), (CUDART_13, 481)] {
         let log = place.path("recorded");

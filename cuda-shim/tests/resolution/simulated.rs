@@ -16,7 +16,7 @@ fn simulated(driver: u32) -> (Place, HashMap<&'static str, String>) {
 }
 
 #[test]
-fn the_runtimes_get_what_the_simulated_driver_says_with_our_allocation_family() {
+fn the_runtimes_get_the_simulated_drivers_answers_with_hooked_allocation() {
     for (runtime, requests) in [(CUDART_12, (419, 69)), (CUDART_13, (481, 80))] {
         let (place, environment) = simulated(13050);
         assert_eq!(compared(&place, Runtime::Dynamic(runtime), &environment), requests);

@@ -110,7 +110,7 @@ fn an_unlimited_group_is_an_error_unless_a_limit_is_given() {
 }
 
 #[test]
-fn what_is_not_a_number_is_an_error() {
+fn a_malformed_counter_is_an_error() {
     for (limit, stat) in [
         ("", V2_STAT),
         ("-1\n", V2_STAT),

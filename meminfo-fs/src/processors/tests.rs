@@ -23,7 +23,7 @@ fn lists() {
 }
 
 #[test]
-fn a_limit_is_rounded_up_and_held_to_the_machine() {
+fn a_processor_limit_is_rounded_up_and_bounded_by_the_machine() {
     let all = Shown::by_limit(u32::MAX).unwrap().numbers().len();
     for (millis, wanted) in [(0, 1), (10, 1), (1000, 1), (1001, 2), (3500, 4)] {
         assert_eq!(Shown::by_limit(millis).unwrap().numbers().len(), wanted.min(all), "{millis}");
@@ -53,7 +53,7 @@ fn both_versions_count_the_same_time() {
 }
 
 #[test]
-fn the_limit_leaves_what_was_not_used() {
+fn idle_time_is_the_limit_minus_the_use() {
     for (numbers, limit_millis, used, expected) in [
         (&[0, 1][..], 1500, 5_000_000, 10_000_000),
         (&[0, 1], 8000, 5_000_000, 15_000_000), // more than there are

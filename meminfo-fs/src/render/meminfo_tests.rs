@@ -58,7 +58,7 @@ fn the_text_is_the_kernels() {
 }
 
 #[test]
-fn a_number_wider_than_its_column_is_whole() {
+fn a_number_wider_than_its_column_is_not_cut() {
     let text = text(&MemorySample { limit: 1 << 40, ..some_sample() });
     assert!(text.starts_with("MemTotal:       1073741824 kB\nMemFree:        1072820224 kB\n"), "{text}");
 }

@@ -71,7 +71,7 @@ fn open_files_are_bounded_and_a_closed_one_makes_room() {
 }
 
 #[test]
-fn a_shared_text_is_not_the_next_ones() {
+fn a_shared_text_does_not_leak_into_the_next_open() {
     let mut snapshots = Snapshots::default();
     let handle = open(&mut snapshots, 0, |text| text.share(Arc::from(*b"shared"))).unwrap();
     assert_eq!(snapshots.read(handle, 2, 100), Some(&b"ared"[..]));

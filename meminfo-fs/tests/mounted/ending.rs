@@ -28,7 +28,7 @@ fn after_the_server_is_dropped_readers_get_an_error() {
 }
 
 #[test]
-fn a_connection_nobody_serves_ends_when_it_is_dropped() {
+fn an_unserved_connection_ends_when_it_is_dropped() {
     let (mount, connection) = prepare().unwrap();
     drop(connection);
     assert_nobody_serves(mount);

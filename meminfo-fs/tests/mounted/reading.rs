@@ -13,7 +13,7 @@ use omni_meminfo_fs::{Groups, OPEN_FILES_MAX, prepare};
 const MEMINFO: &str = "/proc/meminfo";
 
 #[test]
-fn the_programs_people_use_show_the_limit() {
+fn common_programs_show_the_limit() {
     let packages = tempfile::tempdir().unwrap();
     if !Command::new("python3").args(["-c", "import psutil"]).output().unwrap().status.success() {
         let pip = Command::new("python3")
@@ -68,7 +68,7 @@ fn the_host_keeps_its_file_while_the_model_has_its_own() {
 }
 
 #[test]
-fn processors_are_as_many_everywhere() {
+fn all_files_agree_on_the_number_of_processors() {
     let (mount, connection) = prepare().unwrap();
     let _server = connection.serve(groups(seven_gib())).unwrap();
     with_meminfo(mount, || {
@@ -154,7 +154,7 @@ fn an_open_file_shows_one_moment() {
 }
 
 #[test]
-fn nobody_can_write() {
+fn the_files_are_read_only() {
     let (mount, connection) = prepare().unwrap();
     let _server = connection.serve(groups(seven_gib())).unwrap();
     with_meminfo(mount, || {

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn living_slots_are_summed_and_the_dead_and_the_free_are_not() {
+    fn slots_of_living_processes_are_summed_and_others_are_not() {
         let file = file(&[[7, 1, 2, 100, 40, 10, 1], [0, 1, 2, 9, 9, 9, 9], [8, 1, 2, 1000, 400, 100, 10]]);
         assert_eq!(sum(&file, |_| true), Use { managed: 1100, resident: 660, device: 110, host: 11 });
         assert_eq!(sum(&file, |slot| slot.pid == 7), Use { managed: 100, resident: 60, device: 10, host: 1 });
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_the_file_is_believed() {
+    fn no_content_of_the_file_is_trusted() {
         for bytes in [0, 1, 8, HEADER_BYTES, HEADER_BYTES + 1, HEADER_BYTES + SLOT_BYTES - 1] {
             assert_eq!(sum(&file(&[[7, 1, 2, 3, 4, 5, 6]])[..bytes], |_| true), Use::default());
         }
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_come_back_as_they_were_and_unknown_ones_allow_nothing() {
+    fn settings_survive_a_round_trip_and_unknown_ones_allow_nothing() {
         for (limit, mode) in
             [(None, Mode::Device), (None, Mode::Unified), (Some(0), Mode::Device), (Some(u64::MAX), Mode::Unified)]
         {

@@ -5,22 +5,22 @@
 //! on without moving anything, and connects again with its next allocation.
 
 /// Bytes of every packet from the worker.
-pub const ORDER_BYTES: usize = 24;
+pub const COMMAND_BYTES: usize = 24;
 /// Bytes of every packet from a shim.
 pub const REPORT_BYTES: usize = 72;
 
 /// Packet from the worker to a shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Order {
+pub struct CommandPacket {
     /// Number of the command, counted up; the report repeats it.
     pub number: u64,
     /// Command to carry out.
-    pub verb: Verb,
+    pub command: Command,
 }
 
 /// Command to one process about its memory, as the scheduler gives it to the whole instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
+pub enum Command {
     /// Move managed memory to the host until at least this much is moved, or all of it is.
     Evict {
         /// `u64::MAX` for all.
@@ -36,7 +36,7 @@ pub enum Verb {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Report {
     /// Occasion.
-    pub kind: Kind,
+    pub kind: ReportKind,
     /// Number of the command that is answered; 0 in `Hello`.
     pub number: u64,
     /// Process id inside the sandbox.
@@ -59,7 +59,7 @@ pub struct Report {
 
 /// Occasion of a report.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Kind {
+pub enum ReportKind {
     /// First message of a connection.
     #[default]
     Hello,
@@ -67,29 +67,29 @@ pub enum Kind {
     Done,
 }
 
-impl Order {
+impl CommandPacket {
     /// Encodes the packet.
     #[must_use]
-    pub fn to_bytes(self) -> [u8; ORDER_BYTES] {
-        let (verb, bytes) = match self.verb {
-            Verb::Evict { bytes } => (1, bytes),
-            Verb::Restore => (2, 0),
-            Verb::Report => (3, 0),
+    pub fn to_bytes(self) -> [u8; COMMAND_BYTES] {
+        let (code, bytes) = match self.command {
+            Command::Evict { bytes } => (1, bytes),
+            Command::Restore => (2, 0),
+            Command::Report => (3, 0),
         };
-        pack([self.number, verb, bytes])
+        pack([self.number, code, bytes])
     }
 
     /// Decodes a packet; `None` when it is malformed.
     #[must_use]
     pub fn from_bytes(packet: &[u8]) -> Option<Self> {
-        let [number, verb, bytes] = unpack(packet)?;
-        let verb = match (verb, bytes) {
-            (1, bytes) => Verb::Evict { bytes },
-            (2, 0) => Verb::Restore,
-            (3, 0) => Verb::Report,
+        let [number, code, bytes] = unpack(packet)?;
+        let command = match (code, bytes) {
+            (1, bytes) => Command::Evict { bytes },
+            (2, 0) => Command::Restore,
+            (3, 0) => Command::Report,
             _ => return None,
         };
-        Some(Self { number, verb })
+        Some(Self { number, command })
     }
 }
 
@@ -98,8 +98,8 @@ impl Report {
     #[must_use]
     pub fn to_bytes(self) -> [u8; REPORT_BYTES] {
         let kind = match self.kind {
-            Kind::Hello => 1,
-            Kind::Done => 2,
+            ReportKind::Hello => 1,
+            ReportKind::Done => 2,
         };
         let who = u64::from(self.pid) | u64::from(self.error) << 32;
         pack([kind, self.number, who, self.moved, self.nanos, self.managed, self.resident, self.device, self.host])
@@ -110,8 +110,8 @@ impl Report {
     pub fn from_bytes(packet: &[u8]) -> Option<Self> {
         let [kind, number, who, moved, nanos, managed, resident, device, host] = unpack(packet)?;
         let kind = match kind {
-            1 => Kind::Hello,
-            2 => Kind::Done,
+            1 => ReportKind::Hello,
+            2 => ReportKind::Done,
             _ => return None,
         };
         let pid = u32::try_from(who & 0xffff_ffff).ok()?;
@@ -144,18 +144,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_come_back_as_they_were() {
-        for verb in [Verb::Evict { bytes: u64::MAX }, Verb::Restore, Verb::Report] {
-            let order = Order { number: 0x0102_0304_0506_0708, verb };
-            assert_eq!(Order::from_bytes(&order.to_bytes()), Some(order));
+    fn commands_survive_a_round_trip() {
+        for command in [Command::Evict { bytes: u64::MAX }, Command::Restore, Command::Report] {
+            let packet = CommandPacket { number: 0x0102_0304_0506_0708, command };
+            assert_eq!(CommandPacket::from_bytes(&packet.to_bytes()), Some(packet));
         }
-        let packet = Order { number: 1, verb: Verb::Evict { bytes: 2 } }.to_bytes();
+        let packet = CommandPacket { number: 1, command: Command::Evict { bytes: 2 } }.to_bytes();
         assert_eq!(packet, [1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]
-    fn reports_come_back_as_they_were() {
-        for kind in [Kind::Hello, Kind::Done] {
+    fn reports_survive_a_round_trip() {
+        for kind in [ReportKind::Hello, ReportKind::Done] {
             let report = Report {
                 kind,
                 number: 2,
@@ -173,17 +173,18 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
-        let (order, report) = (Order { number: 1, verb: Verb::Report }.to_bytes(), Report::default().to_bytes());
+    fn malformed_packets_are_refused() {
+        let (order, report) =
+            (CommandPacket { number: 1, command: Command::Report }.to_bytes(), Report::default().to_bytes());
         for cut in 0..REPORT_BYTES {
             assert_eq!(Report::from_bytes(&report[..cut]), None);
         }
-        assert_eq!(Order::from_bytes(&order[..23]), None);
-        assert_eq!(Order::from_bytes(&[order.as_slice(), &[0]].concat()), None);
-        for verb in [0, 4, 255] {
+        assert_eq!(CommandPacket::from_bytes(&order[..23]), None);
+        assert_eq!(CommandPacket::from_bytes(&[order.as_slice(), &[0]].concat()), None);
+        for code in [0, 4, 255] {
             let mut packet = order;
-            packet[8] = verb;
-            assert_eq!(Order::from_bytes(&packet), None);
+            packet[8] = code;
+            assert_eq!(CommandPacket::from_bytes(&packet), None);
         }
         let mut packet = report;
         packet[0] = 3;

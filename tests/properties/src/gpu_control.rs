@@ -1,15 +1,15 @@
 //! The packets between the shims of a GPU model and its worker: one form for each meaning, and none for anything else.
 
-use omni_gpu_protocol::control::{ORDER_BYTES, Order, REPORT_BYTES, Report};
+use omni_gpu_protocol::control::{COMMAND_BYTES, CommandPacket, REPORT_BYTES, Report};
 
 /// Reads the bytes as a packet of each direction, and what is left behind it as the next.
 ///
 /// # Panics
 /// A packet is taken for what it is not, or written otherwise than it was read.
 pub fn holds(data: &[u8]) {
-    order(data);
+    command(data);
     report(data);
-    data.chunks(ORDER_BYTES).for_each(order);
+    data.chunks(COMMAND_BYTES).for_each(command);
     data.chunks(REPORT_BYTES).for_each(report);
 }
 
@@ -17,12 +17,12 @@ fn word(packet: &[u8], place: usize) -> u64 {
     packet.iter().skip(place * 8).take(8).rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
-fn order(packet: &[u8]) {
-    let verb = word(packet, 1);
-    let is_order = packet.len() == ORDER_BYTES && (verb == 1 || (matches!(verb, 2 | 3) && word(packet, 2) == 0));
-    let read = Order::from_bytes(packet);
-    assert_eq!(read.is_some(), is_order, "{packet:?}");
-    assert!(read.is_none_or(|order| order.to_bytes() == packet && order.number == word(packet, 0)));
+fn command(packet: &[u8]) {
+    let code = word(packet, 1);
+    let is_command = packet.len() == COMMAND_BYTES && (code == 1 || (matches!(code, 2 | 3) && word(packet, 2) == 0));
+    let read = CommandPacket::from_bytes(packet);
+    assert_eq!(read.is_some(), is_command, "{packet:?}");
+    assert!(read.is_none_or(|command| command.to_bytes() == packet && command.number == word(packet, 0)));
 }
 
 fn report(packet: &[u8]) {

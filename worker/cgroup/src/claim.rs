@@ -60,7 +60,7 @@ mod tests {
     use crate::Cgroupfs;
 
     #[test]
-    fn nobody_is_in_anothers_parent() {
+    fn no_node_can_claim_inside_anothers_parent() {
         let own = format!("omni-test-{}-claim", std::process::id());
         let root = Cgroupfs::detect(&own).unwrap().root().clone();
         let inside = format!("{own}/inside");
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn places_stay_what_they_are() {
+    fn the_offset_of_a_group_never_changes() {
         // FNV-1a of "a" is af63dc4c8601ec8c (draft-eastlake-fnv).
         assert_eq!(place("a"), 0x57b1_ee26_4300_f646);
     }

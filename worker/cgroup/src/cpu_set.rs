@@ -96,13 +96,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_is_what_is_read(numbers in prop::collection::btree_set(0..MOST, 0..40)) {
+        fn a_formatted_list_parses_to_the_same_numbers(numbers in prop::collection::btree_set(0..MOST, 0..40)) {
             let set = CpuSet(numbers);
             prop_assert_eq!(CpuSet::parse(&set.to_string()), Some(set));
         }
 
         #[test]
-        fn any_text_is_survived(text in "[ 0-9,a-]{0,40}") {
+        fn any_text_is_parsed_without_a_panic(text in "[ 0-9,a-]{0,40}") {
             let _ = CpuSet::parse(&text);
         }
     }

@@ -91,8 +91,8 @@ impl CpuShare {
 /// `CAP_SYS_NICE`, by its number in `linux/capability.h`.
 const SYS_NICE: u32 = 23;
 
-/// This process may choose processors: the kernel demands `CAP_SYS_NICE` when another user's process comes into a group
-/// with this controller, and when the controller is enabled above groups with processes.
+/// `true` if this process may choose processors: the kernel demands `CAP_SYS_NICE` when another user's process comes
+/// into a group with this controller, and when the controller is enabled above groups with processes.
 pub(crate) fn may_choose() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));

@@ -145,7 +145,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn what_was_written() {
+    fn written_sectors_are_read_from_the_statistics() {
         let line = "   49103   109517 37135160    42900   107018  2456585 46508318    73943        0    46560";
         assert_eq!(written(line), Some(46_508_318 * 512));
         for bad in ["", "1 2 3 4 5 6", "1 2 3 4 5 6 x", &format!("1 2 3 4 5 6 {}", u64::MAX)] {

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_systemd_can_be() {
+    fn systemd_is_used_only_where_it_can_be() {
         let all = Facts { unified: true, booted: true, init: "0::/init.scope\n", bus: true };
         assert_eq!(lacks(&all), None);
         for (facts, word) in [
@@ -186,7 +186,7 @@ mod tests {
 
     /// On a machine without systemd it is refused when it is wanted, and skipped when it is not.
     #[test]
-    fn what_is_asked_for() {
+    fn the_wanted_driver_is_chosen_or_refused() {
         let parent = format!("omni-test-{}-drivers", std::process::id());
         let auto = Drivers::detect(Wanted::Auto, &parent).unwrap();
         match (auto.why_files(), Drivers::detect(Wanted::Systemd, &parent)) {

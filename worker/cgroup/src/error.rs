@@ -41,7 +41,7 @@ pub enum Error {
     NotACgroup {
         /// Directory.
         dir: PathBuf,
-        /// It should be in the unified tree.
+        /// Expected in the unified tree.
         unified: bool,
     },
     /// A controller is not passed down to a group of the unified tree.
@@ -122,6 +122,7 @@ pub enum Error {
     Systemd {
         /// Method that was called.
         action: &'static str,
+        /// Unit.
         unit: String,
         /// systemd's error.
         #[source]
@@ -171,6 +172,7 @@ pub enum Error {
     Io {
         /// Attempted action, as a verb.
         action: &'static str,
+        /// Path of the file.
         path: PathBuf,
         /// The kernel's error.
         #[source]

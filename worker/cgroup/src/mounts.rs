@@ -144,13 +144,13 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_cpusets_is_one_all_the_same() {
+    fn a_host_without_cpusets_is_accepted() {
         let found = root_group(&HYBRID.replace("rw,cpuset", "rw,hugetlb"), |_| String::new()).unwrap();
         assert_eq!(found.cpuset(), None);
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_controllers_are_named() {
         let error = root_group(UNIFIED, |_| "cpuset cpu".to_owned()).unwrap_err().to_string();
         assert!(error.contains("the unified tree lacks") && error.contains("memory, pids, cpu, cpuacct"), "{error}");
         let error = root_group(&HYBRID.replace("rw,pids", "rw,hugetlb"), |_| String::new()).unwrap_err().to_string();
@@ -172,7 +172,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_survived(text in "[ a-z0-9/\\\\,:-]{0,80}") {
+        fn any_text_is_parsed_without_a_panic(text in "[ a-z0-9/\\\\,:-]{0,80}") {
             let _ = parse(&text);
             let _ = parse(&format!("1 2 0:3 / {text} - cgroup {text}"));
         }

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "version", rename_all = "kebab-case")]
 pub enum CgroupPaths {
-    /// One directory in the unified tree.
+    /// Directory in the unified tree.
     V2 {
         /// For example `/sys/fs/cgroup/omni/<id>/model`.
         dir: PathBuf,
     },
-    /// One directory per controller, and one in the hybrid layout's controller-less v2 tree when that is mounted (it
+    /// Directories per controller, and one in the hybrid layout's controller-less v2 tree when that is mounted (it
     /// gives `cgroup.kill` and events, but no limits).
     V1 {
         /// For example `/sys/fs/cgroup/memory/omni/<id>/model`.

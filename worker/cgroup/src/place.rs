@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_a_process_is() {
+    fn the_group_of_a_process_is_found_in_its_hierarchy() {
         let groups = "4:memory:/omni/a/model\n3:cpu,cpuacct:/user\n0::/\n";
         let (hierarchy, root) = hierarchy_of(groups, Path::new("/sys/fs/cgroup/memory/omni/a/model")).unwrap();
         assert_eq!((hierarchy, root.as_path()), ("4", Path::new("/sys/fs/cgroup/memory")));

@@ -82,7 +82,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn it_waits_with_one_descriptor_and_ends_with_its_owner() {
+    fn the_placeholder_waits_with_one_descriptor_and_ends_with_its_owner() {
         let placeholder = Placeholder::start().unwrap();
         let place = format!("/proc/{}", placeholder.pid());
         let closed = || fs::read_dir(format!("{place}/fd")).unwrap().count() == 1;

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn other_units_in_the_slice_are_nobodys() {
+    fn other_units_in_the_slice_belong_to_no_instance() {
         let units = Units::of("omni").unwrap();
         assert_eq!(units.instance("omni-zygote-0a.scope"), Some("zygote-0a"));
         for other in ["omni.service", "omni-0a.service", "other-0a.scope", "cgroup.procs"] {

@@ -114,7 +114,7 @@ fn a_fork_bomb_stops_at_the_limit_and_is_killed() {
 }
 
 #[test]
-fn a_kill_reaches_what_joined_only_in_part() {
+fn a_kill_reaches_processes_that_joined_in_part() {
     let parent = Parent::new("part");
     let paths = parent.driver.create(&model("0e"), &LIMITS).unwrap();
     let group = Group::open(&paths).unwrap();
@@ -143,7 +143,7 @@ fn use_is_measured() {
 }
 
 #[test]
-fn a_group_is_kept_to_a_processor_and_let_go() {
+fn a_group_is_confined_to_a_processor_and_released() {
     let parent = Parent::new("cpus");
     assert!(parent.driver.processors().unwrap().is_empty(), "no group yet");
     let paths = parent.driver.create(&model("2a"), &LIMITS).unwrap();

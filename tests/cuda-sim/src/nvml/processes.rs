@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_seen_and_strangers_are_not() {
+    fn processes_of_this_file_are_seen_and_others_are_not() {
         let file = std::env::current_exe().unwrap();
         let own = read(std::process::id()).unwrap();
         let strangers = [on_card(own.pid, own.start_time + 1), on_card(own.pid + 1, own.start_time)];
@@ -93,7 +93,7 @@ mod tests {
 
     /// The first process of a pid namespace of its own, as those of sandboxes are: 1 to itself.
     #[test]
-    fn a_process_in_a_sandbox_has_our_number_for_it() {
+    fn a_process_in_a_sandbox_has_its_number_in_this_namespace() {
         let unshare = Command::new("unshare").args(["--pid", "--fork", "--kill-child", "sleep", "60"]).spawn().unwrap();
         let unshare = Killed(unshare);
         let children = format!("/proc/{0}/task/{0}/children", unshare.0.id());

@@ -41,7 +41,7 @@ fn the_last_detach_destroys_a_context() {
 }
 
 #[test]
-fn bytes_go_where_they_are_sent() {
+fn bytes_arrive_where_they_are_copied() {
     let machine = Machine::one();
     let mut caller = machine.caller();
     caller.ok("cuMemAlloc_v2 &1 4096");
@@ -93,7 +93,7 @@ fn time_is_modelled_and_waited_for() {
 }
 
 #[test]
-fn functions_of_the_host_run_in_order_and_are_waited_for() {
+fn host_functions_run_in_order_and_are_waited_for() {
     let machine = Machine::one();
     let mut caller = machine.caller();
     caller.ok("counter 1");
@@ -167,7 +167,7 @@ fn host_memory_is_known_and_costs_the_card_nothing() {
 }
 
 #[test]
-fn a_captured_stream_does_nothing_and_forbids_what_waits() {
+fn a_captured_stream_does_nothing_and_forbids_waits() {
     let machine = Machine::one();
     let mut caller = machine.caller();
     caller.ok("cuStreamCreate &1 0");

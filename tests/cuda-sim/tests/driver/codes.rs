@@ -53,7 +53,7 @@ fn before_init_and_without_a_context() {
 }
 
 #[test]
-fn null_and_nonsense() {
+fn null_pointers_and_invalid_arguments_are_refused() {
     let machine = Machine::one();
     let mut caller = machine.caller();
     check(
@@ -126,7 +126,7 @@ fn no_card_and_a_missing_file_of_the_driver() {
 }
 
 #[test]
-fn what_a_test_lets_go_wrong_goes_wrong() {
+fn faults_set_by_a_test_take_effect() {
     let machine = Machine::one();
     let card = &machine.cards[0];
     let mut caller = machine.caller();
@@ -147,7 +147,7 @@ fn what_a_test_lets_go_wrong_goes_wrong() {
 }
 
 #[test]
-fn a_code_has_a_name_and_a_sentence() {
+fn a_code_has_a_name_and_a_text() {
     let machine = Machine::one();
     let mut caller = machine.caller();
     for code in [0, 1, 2, 709, 999] {
@@ -159,7 +159,7 @@ fn a_code_has_a_name_and_a_sentence() {
 }
 
 #[test]
-fn the_fault_of_a_prefetch_is_that_of_the_card_it_goes_to() {
+fn a_prefetch_fails_by_the_fault_of_its_destination_card() {
     let machine = Machine::new(2, |_| ());
     let mut caller = machine.caller();
     caller.ok("cuMemAllocManaged &1 4096 1");

@@ -22,7 +22,7 @@ fn memory_of_a_pool_outlives_the_context_of_its_stream() {
 }
 
 #[test]
-fn operations_on_values_refuse_managed_memory() {
+fn value_operations_refuse_managed_memory() {
     let machine = Machine::one();
     let mut caller = machine.caller();
     caller.ok("cuStreamCreate &1 1");
@@ -40,7 +40,7 @@ fn operations_on_values_refuse_managed_memory() {
 }
 
 #[test]
-fn an_event_of_another_process_is_done_when_it_is_done_there() {
+fn an_event_of_another_process_completes_when_it_completes_there() {
     let machine = Machine::one();
     let (mut owner, mut other) = (machine.caller(), machine.caller());
     owner.ok("cuEventCreate &1 2");
@@ -68,7 +68,7 @@ fn an_event_of_another_process_is_done_when_it_is_done_there() {
 }
 
 #[test]
-fn a_graph_tells_its_edges_and_what_its_nodes_do() {
+fn a_graph_reports_its_edges_and_nodes() {
     let machine = Machine::one();
     let mut caller = machine.caller();
     caller.ok("cuGraphCreate &1 0");

@@ -20,7 +20,7 @@ fn moves(machine: &Machine) -> Vec<(u64, Direction, Cause)> {
 }
 
 #[test]
-fn it_takes_the_card_only_while_it_is_there() {
+fn a_process_uses_the_card_only_while_it_lives() {
     let machine = Machine::one();
     let mut caller = machine.caller();
     allocate(&mut caller, 1, 400);
@@ -43,7 +43,7 @@ fn it_takes_the_card_only_while_it_is_there() {
 }
 
 #[test]
-fn a_full_card_evicts_what_was_not_used_for_longest() {
+fn a_full_card_evicts_the_least_recently_used_memory() {
     let machine = Machine::one();
     let mut caller = machine.caller();
     for cell in 1..=3 {
@@ -68,7 +68,7 @@ fn a_full_card_evicts_what_was_not_used_for_longest() {
 }
 
 #[test]
-fn what_prefers_the_card_is_evicted_last() {
+fn memory_that_prefers_the_card_is_evicted_last() {
     let machine = Machine::one();
     let (mut one, mut other) = (machine.caller(), machine.caller());
     // The oldest prefers the card; the next, of another process, does not.
@@ -92,7 +92,7 @@ fn what_prefers_the_card_is_evicted_last() {
 }
 
 #[test]
-fn a_prefetch_takes_what_fits() {
+fn a_prefetch_moves_as_much_as_fits() {
     let machine = Machine::one();
     let mut caller = machine.caller();
     caller.ok(&format!("cuMemAlloc_v2 &1 {}", 1000 * MIB));
@@ -102,7 +102,7 @@ fn a_prefetch_takes_what_fits() {
 }
 
 #[test]
-fn the_device_brings_what_it_uses() {
+fn memory_comes_to_the_device_that_uses_it() {
     let machine = Machine::one();
     let mut caller = machine.caller();
     allocate(&mut caller, 1, 8);
@@ -123,7 +123,7 @@ fn the_device_brings_what_it_uses() {
 }
 
 #[test]
-fn what_the_host_wrote_by_itself_is_moved() {
+fn pages_written_by_the_host_are_moved() {
     let machine = Machine::one();
     let mut caller = machine.caller();
     allocate(&mut caller, 1, 8);
@@ -180,7 +180,7 @@ fn a_batch_is_one_call_and_a_discard_moves_nothing() {
 }
 
 #[test]
-fn both_versions_of_prefetch_and_what_is_remembered_of_it() {
+fn both_versions_of_prefetch_and_their_attributes() {
     let machine = Machine::one();
     let mut caller = machine.caller();
     allocate(&mut caller, 1, 4);

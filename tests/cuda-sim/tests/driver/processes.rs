@@ -5,7 +5,7 @@ use crate::{MIB, Machine};
 use omni_cuda_card::{Cause, Direction};
 
 #[test]
-fn each_sees_what_the_others_have() {
+fn each_process_sees_the_memory_of_the_others() {
     let machine = Machine::one();
     let (mut one, mut other) = (machine.caller(), machine.caller());
     one.ok(&format!("cuMemAlloc_v2 &1 {}", 600 * MIB));
@@ -94,7 +94,7 @@ fn cards_are_chosen_by_the_environment() {
 }
 
 #[test]
-fn processes_that_race_get_what_there_is_and_no_byte_more() {
+fn processes_that_race_get_all_memory_and_no_byte_more() {
     let machine = Machine::one();
     let mut callers: Vec<Caller> = (0..4).map(|_| machine.caller()).collect();
     // 800 requests of 2 MiB for a card of 512 times that; a part of them goes through managed memory that makes room.

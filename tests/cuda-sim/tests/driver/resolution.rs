@@ -34,7 +34,7 @@ fn the_newest_form_that_is_not_too_new() {
 }
 
 #[test]
-fn what_cannot_be_found_and_why() {
+fn missing_functions_are_reported_with_the_reason() {
     let machine = Machine::new(1, |settings| settings.driver = 12000);
     let mut caller = Caller::start(machine.dir.path(), &[]);
     // Name, version, result, status: 1 is "no such name", 2 is "not that early".

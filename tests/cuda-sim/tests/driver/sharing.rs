@@ -63,7 +63,7 @@ fn processes_share_the_memory_of_a_pool() {
 }
 
 #[test]
-fn an_imported_pool_gives_nothing_of_its_own() {
+fn an_imported_pool_has_no_memory_of_its_own() {
     let machine = Machine::one();
     let (mut owner, mut other) = (machine.caller(), machine.caller());
     shared_pool(&mut owner, 1);
@@ -82,7 +82,7 @@ fn an_imported_pool_gives_nothing_of_its_own() {
 }
 
 #[test]
-fn what_is_no_shared_pool_is_refused() {
+fn invalid_pool_handles_are_refused() {
     let machine = Machine::one();
     let (mut owner, mut other) = (machine.caller(), machine.caller());
     owner.ok("cuDeviceGetDefaultMemPool &1 0");

@@ -67,7 +67,7 @@ fn values_are_compared_as_documented() {
 }
 
 #[test]
-fn operations_on_values_come_in_batches() {
+fn value_operations_can_be_batched() {
     let machine = Machine::one();
     let mut caller = machine.caller();
     caller.ok("cuMemAlloc_v2 &1 4096");
@@ -85,7 +85,7 @@ fn operations_on_values_come_in_batches() {
 }
 
 #[test]
-fn an_event_stands_for_a_whole_context() {
+fn an_event_records_a_whole_context() {
     let machine = Machine::one();
     let mut caller = machine.caller();
     caller.ok("cuMemHostAlloc &1 4096 0");
@@ -125,7 +125,7 @@ fn streams_keep_their_attributes() {
 }
 
 #[test]
-fn the_first_forms_copy_and_fill() {
+fn the_first_versions_copy_and_fill() {
     let machine = Machine::one();
     let mut caller = machine.caller();
     caller.ok("cuMemAlloc &1 4096");

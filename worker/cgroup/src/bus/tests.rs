@@ -126,7 +126,7 @@ enum Refusal {
 }
 
 #[test]
-fn jobs_are_waited_for_and_their_ends_are_told() {
+fn jobs_are_waited_for_and_their_results_returned() {
     let machine = Machine::start();
     let bus = machine.bus();
     bus.stop("done.scope").unwrap();
@@ -138,7 +138,7 @@ fn jobs_are_waited_for_and_their_ends_are_told() {
 }
 
 #[test]
-fn a_job_without_an_end_is_given_up_and_holds_nobody() {
+fn a_job_without_an_end_is_given_up_and_blocks_no_caller() {
     let machine = Machine::start();
     let bus = machine.bus();
     thread::scope(|scope| {
@@ -151,7 +151,7 @@ fn a_job_without_an_end_is_given_up_and_holds_nobody() {
 }
 
 #[test]
-fn a_bus_that_stands_still_is_given_up_and_found_again() {
+fn a_hanging_bus_is_given_up_and_found_again() {
     let machine = Machine::start();
     let (known, new) = (machine.bus(), machine.bus());
     known.stop("done.scope").unwrap();
@@ -179,7 +179,7 @@ fn a_bus_that_stands_still_is_given_up_and_found_again() {
 }
 
 #[test]
-fn a_bus_that_goes_away_is_told_and_the_next_one_is_used() {
+fn a_lost_bus_is_reported_and_the_next_one_is_used() {
     let mut machine = Machine::start();
     let bus = machine.bus();
     thread::scope(|scope| {
@@ -195,7 +195,7 @@ fn a_bus_that_goes_away_is_told_and_the_next_one_is_used() {
 }
 
 #[test]
-fn no_bus_and_one_that_never_speaks_are_two_things() {
+fn an_absent_bus_and_a_silent_one_are_different_errors() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("bus");
     let bus = Bus::at(&socket, SHORT);

@@ -191,10 +191,10 @@ impl Memory {
         let mut words = Vec::new();
         for action in self.orders.on(event, now) {
             match action {
-                Action::Send { shim, order } => {
+                Action::Send { shim, packet } => {
                     let Some(connection) = self.connections.get(&shim) else { continue };
                     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-                    match send(connection.socket.as_raw_fd(), &order.to_bytes(), flags) {
+                    match send(connection.socket.as_raw_fd(), &packet.to_bytes(), flags) {
                         Ok(_) => {}
                         Err(Errno::EAGAIN) => words.extend(self.handle(Event::Deaf { shim }, now)),
                         Err(_) => words.extend(self.left(shim, now)),

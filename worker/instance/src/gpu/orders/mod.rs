@@ -12,7 +12,7 @@
 //! A shim answers each order once and sends nothing else. One that does otherwise, or leaves [`OWED`] orders
 //! unanswered, is disconnected.
 
-use omni_gpu_protocol::control::{Kind, Order, Report, Verb};
+use omni_gpu_protocol::control::{Command, CommandPacket, Report, ReportKind};
 use omni_node_protocol::instance::GpuOrder;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -52,7 +52,7 @@ pub(super) enum Event {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
     /// Send an order to a shim.
-    Send { shim: Shim, order: Order },
+    Send { shim: Shim, packet: CommandPacket },
     /// Tell the scheduler what came of an order.
     Answer(Answer),
     /// Close a shim's connection and say why in the log.
@@ -151,10 +151,10 @@ impl Orders {
         let Some(report) = report else { return self.give_up(shim, "it sent what is no report") };
         state.resident = report.resident.min(report.managed);
         match (report.kind, state.has_said_hello) {
-            (Kind::Hello, false) => state.has_said_hello = true,
-            (Kind::Hello, true) => return self.give_up(shim, "it said hello twice"),
-            (Kind::Done, false) => return self.give_up(shim, "it did not say hello first"),
-            (Kind::Done, true) => {
+            (ReportKind::Hello, false) => state.has_said_hello = true,
+            (ReportKind::Hello, true) => return self.give_up(shim, "it said hello twice"),
+            (ReportKind::Done, false) => return self.give_up(shim, "it did not say hello first"),
+            (ReportKind::Done, true) => {
                 let Some(place) = state.owes.iter().position(|number| *number == report.number) else {
                     return self.give_up(shim, "it answered an order that it was not given");
                 };
@@ -201,13 +201,13 @@ impl Orders {
     }
 
     fn begin(&mut self, number: u64, order: GpuOrder, now: Duration, actions: &mut Vec<Action>) {
-        let (verb, to_evict) = match order {
+        let (command, to_evict) = match order {
             GpuOrder::Evict { bytes } if bytes < u64::MAX && self.greeted().nth(1).is_some() => {
-                (Verb::Report, Some(bytes))
+                (Command::Report, Some(bytes))
             }
-            GpuOrder::Evict { bytes } => (Verb::Evict { bytes }, None),
-            GpuOrder::Restore => (Verb::Restore, None),
-            GpuOrder::Report => (Verb::Report, None),
+            GpuOrder::Evict { bytes } => (Command::Evict { bytes }, None),
+            GpuOrder::Restore => (Command::Restore, None),
+            GpuOrder::Report => (Command::Report, None),
         };
         let patience = if to_evict.is_some() { ASKING } else { PATIENCE };
         self.last += 1;
@@ -221,7 +221,7 @@ impl Orders {
         });
         let shims: Vec<Shim> = self.greeted().map(|(shim, _)| shim).collect();
         for shim in shims {
-            self.send(shim, verb, actions);
+            self.send(shim, command, actions);
         }
     }
 
@@ -238,7 +238,7 @@ impl Orders {
             let share = resident.min(left);
             if share > 0 {
                 left -= share;
-                self.send(shim, Verb::Evict { bytes: share }, actions);
+                self.send(shim, Command::Evict { bytes: share }, actions);
             }
         }
     }
@@ -248,13 +248,13 @@ impl Orders {
         self.shims.iter().filter(|(_, state)| state.has_said_hello).map(|(shim, state)| (*shim, state))
     }
 
-    fn send(&mut self, shim: Shim, verb: Verb, actions: &mut Vec<Action>) {
+    fn send(&mut self, shim: Shim, command: Command, actions: &mut Vec<Action>) {
         let Some(state) = self.shims.get_mut(&shim) else { return };
         state.owes.push_back(self.last);
         if state.owes.len() > OWED {
             actions.extend(self.give_up(shim, "it has not answered its orders"));
         } else {
-            actions.push(Action::Send { shim, order: Order { number: self.last, verb } });
+            actions.push(Action::Send { shim, packet: CommandPacket { number: self.last, command } });
         }
     }
 }

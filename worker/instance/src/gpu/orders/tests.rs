@@ -11,17 +11,17 @@ fn ms(ms: u64) -> Duration {
 }
 
 fn hello(shim: Shim, resident: u64) -> Event {
-    let report = Report { kind: Kind::Hello, managed: resident, resident, ..Report::default() };
+    let report = Report { kind: ReportKind::Hello, managed: resident, resident, ..Report::default() };
     Event::Said { shim, report: Some(report) }
 }
 
 fn done(shim: Shim, number: u64, moved: u64, resident: u64) -> Event {
-    let report = Report { kind: Kind::Done, number, moved, managed: 100 * GIB, resident, ..Report::default() };
+    let report = Report { kind: ReportKind::Done, number, moved, managed: 100 * GIB, resident, ..Report::default() };
     Event::Said { shim, report: Some(report) }
 }
 
 fn failed(shim: Shim, number: u64, error: u32) -> Event {
-    Event::Said { shim, report: Some(Report { kind: Kind::Done, number, error, ..Report::default() }) }
+    Event::Said { shim, report: Some(Report { kind: ReportKind::Done, number, error, ..Report::default() }) }
 }
 
 /// Shims 1, 2, … with this much resident each.
@@ -38,9 +38,9 @@ fn asked(number: u64, order: GpuOrder) -> Event {
     Event::Asked { number, order }
 }
 
-fn sent(actions: &[Action]) -> Vec<(Shim, u64, Verb)> {
+fn sent(actions: &[Action]) -> Vec<(Shim, u64, Command)> {
     let send = |action: &Action| match action {
-        Action::Send { shim, order } => Some((*shim, order.number, order.verb)),
+        Action::Send { shim, packet } => Some((*shim, packet.number, packet.command)),
         Action::Answer(_) | Action::Close { .. } => None,
     };
     actions.iter().filter_map(send).collect()
@@ -59,14 +59,14 @@ fn an_instance_without_shims_answers_at_once() {
 
 #[test]
 fn one_shim_is_told_the_order_itself() {
-    for (order, verb) in [
-        (GpuOrder::Evict { bytes: 9 }, Verb::Evict { bytes: 9 }),
-        (ALL, Verb::Evict { bytes: u64::MAX }),
-        (GpuOrder::Restore, Verb::Restore),
-        (GpuOrder::Report, Verb::Report),
+    for (order, command) in [
+        (GpuOrder::Evict { bytes: 9 }, Command::Evict { bytes: 9 }),
+        (ALL, Command::Evict { bytes: u64::MAX }),
+        (GpuOrder::Restore, Command::Restore),
+        (GpuOrder::Report, Command::Report),
     ] {
         let mut orders = with(&[GIB]);
-        assert_eq!(sent(&orders.on(asked(70, order), ms(1))), [(1, 1, verb)]);
+        assert_eq!(sent(&orders.on(asked(70, order), ms(1))), [(1, 1, command)]);
         assert_eq!(orders.on(Event::Tick, ms(2)), []);
         assert_eq!(orders.on(done(1, 1, 9, 0), ms(3)), [answer(70, 9, 2000)]);
         assert_eq!(orders.deadline(), None);
@@ -83,7 +83,7 @@ fn who_has_not_said_hello_is_told_nothing_and_owes_nothing() {
         orders.on(hello(2, GIB), ms(2));
         let told = sent(&orders.on(asked(2, order), ms(3)));
         assert_eq!(told.len(), 1, "the only one there is, without being asked first: {told:?}");
-        assert!(told[0].0 == 2 && (told[0].2 == Verb::Report) == (order == GpuOrder::Report), "{told:?}");
+        assert!(told[0].0 == 2 && (told[0].2 == Command::Report) == (order == GpuOrder::Report), "{told:?}");
         assert_eq!(orders.on(done(2, told[0].1, 9, 0), ms(4)), [answer(2, 9, 1000)]);
     }
 }
@@ -96,7 +96,7 @@ fn who_comes_while_others_are_asked_is_taken_at_its_word() {
     orders.on(Event::Connected { shim: 4 }, ms(1));
     orders.on(hello(4, 5 * GIB), ms(1));
     orders.on(done(1, 1, 0, GIB), ms(2));
-    assert_eq!(sent(&orders.on(done(2, 1, 0, GIB), ms(2))), [(4, 2, Verb::Evict { bytes: GIB })]);
+    assert_eq!(sent(&orders.on(done(2, 1, 0, GIB), ms(2))), [(4, 2, Command::Evict { bytes: GIB })]);
 }
 
 #[test]
@@ -113,12 +113,13 @@ fn an_eviction_asks_and_takes_from_the_largest_first() {
         // The usage reported at connect is long outdated.
         let mut orders = with(&[50 * GIB, 1, 0, 0]);
         let asking = sent(&orders.on(asked(3, GpuOrder::Evict { bytes }), ms(0)));
-        assert_eq!(asking, [1, 2, 3, 4].map(|shim| (shim, 1, Verb::Report)));
+        assert_eq!(asking, [1, 2, 3, 4].map(|shim| (shim, 1, Command::Report)));
         for (shim, resident) in [(1, GIB), (2, 5 * GIB), (3, 3 * GIB)] {
             assert_eq!(orders.on(done(shim, 1, 0, resident), ms(1)), []);
         }
         let actions = orders.on(done(4, 1, 0, 0), ms(2));
-        let expected: Vec<_> = shares.iter().map(|(shim, bytes)| (*shim, 2, Verb::Evict { bytes: *bytes })).collect();
+        let expected: Vec<_> =
+            shares.iter().map(|(shim, bytes)| (*shim, 2, Command::Evict { bytes: *bytes })).collect();
         assert_eq!(sent(&actions), expected, "{bytes}");
         if shares.is_empty() {
             assert_eq!(actions, [answer(3, 0, 2000)]);
@@ -135,7 +136,7 @@ fn an_eviction_asks_and_takes_from_the_largest_first() {
 #[test]
 fn all_of_it_needs_no_asking() {
     let mut orders = with(&[0, GIB]);
-    let all = Verb::Evict { bytes: u64::MAX };
+    let all = Command::Evict { bytes: u64::MAX };
     assert_eq!(sent(&orders.on(asked(1, ALL), ms(0))), [(1, 1, all), (2, 1, all)]);
 }
 
@@ -146,7 +147,7 @@ fn who_does_not_say_what_it_has_is_taken_at_its_last_word() {
     orders.on(done(2, 1, 0, 2 * GIB), ms(1));
     assert_eq!(orders.deadline(), Some(ASKING));
     let actions = orders.on(Event::Tick, ASKING);
-    assert_eq!(sent(&actions), [(1, 2, Verb::Evict { bytes: 4 * GIB }), (2, 2, Verb::Evict { bytes: GIB })]);
+    assert_eq!(sent(&actions), [(1, 2, Command::Evict { bytes: 4 * GIB }), (2, 2, Command::Evict { bytes: GIB })]);
     assert_eq!(orders.on(done(1, 1, 0, 4 * GIB), ms(1500)), [], "late, known by its number");
     orders.on(done(1, 2, 4 * GIB, 0), ms(1600));
     assert_eq!(orders.on(done(2, 2, GIB, GIB), ms(1700)), [answer(1, 5 * GIB, 1_700_000)]);
@@ -198,7 +199,7 @@ fn a_new_scheduler_hears_nothing_of_the_old_ones_orders() {
     orders.on(asked(2, GpuOrder::Restore), ms(0));
     assert_eq!(orders.on(Event::Scheduler, ms(1)), []);
     assert_eq!(orders.on(asked(1, GpuOrder::Report), ms(2)), [], "the old one's move is still on its way");
-    assert_eq!(sent(&orders.on(done(1, 1, 5, 0), ms(3))), [(1, 2, Verb::Report)]);
+    assert_eq!(sent(&orders.on(done(1, 1, 5, 0), ms(3))), [(1, 2, Command::Report)]);
     assert_eq!(orders.on(done(1, 2, 0, 0), ms(4)), [answer(1, 0, 1000)]);
 }
 
