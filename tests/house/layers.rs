@@ -37,7 +37,7 @@ const CONFINED: &[Confined] = &[
             "worker/src/",
             "worker/environment/src/",
             "worker/launcher/src/",
-            "worker/process/src/sealed.rs",
+            "worker/process/src/",
             "scheduler/src/startup.rs",
             "omnictl/src/commands/check/",
             "omnictl/src/commands/doctor/",

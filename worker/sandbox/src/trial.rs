@@ -24,7 +24,7 @@ use std::path::Path;
 const IMAGE_BYTES: u64 = 8 << 20;
 
 /// A child as every sandbox begins, ended by the signal to its descriptor.
-pub fn clone3() -> Result<(), StepError> {
+pub fn clone_child() -> Result<(), StepError> {
     let hold = || {
         let _ = prctl::set_pdeathsig(Signal::SIGKILL); // without it, it is killed below
         pause();

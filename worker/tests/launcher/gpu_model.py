@@ -19,7 +19,7 @@ def say(fact):
 
 
 def child(python, *without):
-    """What a program of its own says, started without these variables; the error's name when it fails."""
+    """Output of a separate program, started without these variables; the error's name when it fails."""
     environment = {name: value for name, value in os.environ.items() if name not in without}
     with open(__file__) as own:
         source = own.read().split(END, 1)[0] + "\n" + python

@@ -27,12 +27,12 @@ def ready():
 
 
 def tell(**facts):
-    """One line for the test."""
+    """Writes a line for the test."""
     print(json.dumps(facts), flush=True)
 
 
 boot, _ = hear()
 with open("/model/body.py") as source:
     body = source.read()
-# What bodies use most, they need not import.
+# Modules that bodies use most need not be imported.
 exec(compile(body, "/model/body.py", "exec"), globals() | {"os": os, "sys": sys})

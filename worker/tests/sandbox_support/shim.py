@@ -11,7 +11,7 @@ HEADER, SLOT = 4096, 128
 
 
 def tell(**facts):
-    """One line for the test, in one piece: several processes write here."""
+    """Writes a line for the test, in one piece: several processes write here."""
     os.write(1, json.dumps(facts).encode() + b"\n")
 
 

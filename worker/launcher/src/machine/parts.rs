@@ -14,7 +14,7 @@ pub(super) fn probe(settings: &Settings, root: bool) -> Parts {
         (String::from(name), if root { tried(result) } else { untried })
     };
     Parts {
-        child: tried(trial::clone3()),
+        child: tried(trial::clone_child()),
         namespaces: trial::namespaces().into_iter().map(namespaces).collect(),
         mounts: as_root(root, trial::mounts),
         meminfo: as_root(root, || omni_meminfo_fs::prepare().map(drop)),
