@@ -95,7 +95,7 @@ tell(end=end, bounded=len(files) <= 16384)";
 }
 
 #[test]
-fn what_programs_expect_of_a_system_is_there() {
+fn files_that_programs_expect_of_a_system_are_there() {
     let expected = json!({
         "user": "model", "home": "/tmp/home", "home_is_own": true, "cwd": "/model", "temp": true, "executable_tmp": true,
         "zone": "UTC+1", "certificates": true, "cpus": true, "null": true, "random": 8, "localhost": true, "umask": 18,

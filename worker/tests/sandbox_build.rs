@@ -25,7 +25,7 @@ fn output_and_exit_code_pass_through() {
 }
 
 #[test]
-fn what_cannot_be_started_is_said() {
+fn a_failed_start_is_reported() {
     let host = Host::new();
     let (_, stderr, code) = text(&host.build(&["/usr/bin/no-such-program"], |_| {}));
     assert_eq!(code, Some(125));
@@ -33,7 +33,7 @@ fn what_cannot_be_started_is_said() {
 }
 
 #[test]
-fn too_much_memory_is_said() {
+fn too_much_memory_is_reported() {
     let host = Host::new();
     let eat = ["/bin/sh", "-c", "x=0123456789abcdef; while :; do x=$x$x; done"];
     let (_, stderr, code) = text(&host.build(&eat, |_| {}));
@@ -42,7 +42,7 @@ fn too_much_memory_is_said() {
 }
 
 #[test]
-fn it_writes_where_it_may_and_nowhere_else() {
+fn a_model_writes_where_it_may_and_nowhere_else() {
     let host = Host::new();
     let [open, closed] = ["open", "closed"].map(|name| host.dir.path().join(name));
     for dir in [&open, &closed] {
@@ -69,7 +69,7 @@ fn it_writes_where_it_may_and_nowhere_else() {
 }
 
 #[test]
-fn what_it_leaves_running_ends_with_it() {
+fn processes_left_running_end_with_the_sandbox() {
     let host = Host::new();
     let output = host.build(&["/bin/sh", "-c", "sleep 3600 </dev/null >/dev/null 2>&1 & exit 0"], |_| {});
     assert_eq!(output.status.code(), Some(0)); // `build` has removed the group, which works only when it is empty

@@ -73,7 +73,7 @@ attempt('remove', lambda: os.remove('/dev/nvidia1'))
 
 /// A model that may use a card gets no more of the system's calls, and every one that the driver and PyTorch make.
 #[test]
-fn what_cuda_calls_works() {
+fn system_calls_of_cuda_work() {
     let host = Host::new();
     let mut setup = with_gpu(
         &host,
@@ -187,7 +187,7 @@ fn a_bind_covers_a_file_of_the_system() {
 }
 
 #[test]
-fn a_model_without_a_gpu_has_nothing_of_one() {
+fn a_model_without_a_gpu_sees_no_gpu_files() {
     let host = Host::new();
     let setup = body(
         "tell(gpu=os.path.exists('/gpu'), devices=sorted(os.listdir('/dev')),

@@ -90,7 +90,7 @@ fn no_privilege_is_left() {
 }
 
 #[test]
-fn it_sees_its_limit_as_the_machines_memory() {
+fn a_model_sees_its_limit_as_the_machines_memory() {
     let host = Host::new();
     let before = first_line(&fs::read_to_string("/proc/meminfo").unwrap());
     let mut setup = body("tell(meminfo=open('/proc/meminfo').readline().split())");
@@ -205,7 +205,7 @@ attempt('mkfifo', lambda: os.mkfifo('/tmp/fifo'))",
 }
 
 #[test]
-fn what_is_not_its_own_cannot_be_written() {
+fn a_model_cannot_write_files_of_others() {
     let found = attempts(body(
         "for path in ['/usr/x', '/x', '/etc/passwd', '/etc/x', '/dev/x', '/model/body.py', '/model/x', '/proc/sys/kernel/hostname',
              '/proc/sysrq-trigger', '/proc/self/oom_score_adj', '/proc/meminfo', '/proc/stat', '/sys/devices/system/cpu/online', '/sys/devices/system/cpu/cpu0/uevent', '/run/x', '/var/x']:

@@ -30,7 +30,7 @@ fn with(folder: &Path, below: &str, code: &str) -> Setup {
 }
 
 #[test]
-fn they_are_the_files_themselves_and_nobody_writes_there() {
+fn mounted_weights_are_the_files_themselves_and_read_only() {
     let host = Host::new();
     let folder = listed(&host);
     let uid = 3_000_000;
@@ -77,7 +77,7 @@ fn the_listed_folder_itself_can_be_named_and_without_any_there_is_nothing() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_had_is_a_failed_start_with_its_reason() {
+fn an_unusable_folder_fails_the_start_with_a_reason() {
     let host = Host::new();
     let folder = listed(&host);
     fs::create_dir(folder.join("closed")).unwrap();

@@ -30,7 +30,7 @@ fn an_exit_code() {
 }
 
 #[test]
-fn an_exit_without_a_word() {
+fn an_exit_without_a_message() {
     always("os._exit(0)", &ExitCause::Exited { code: 0 });
 }
 
@@ -74,7 +74,7 @@ fn a_kill_from_outside() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_a_failed_start() {
+fn a_missing_program_fails_the_start() {
     let host = Host::new();
     let mut setup = body("");
     setup.env = vec![("BAD".into(), "nul\0byte".into())];
@@ -83,7 +83,7 @@ fn a_program_that_is_not_there_is_a_failed_start() {
 }
 
 #[test]
-fn a_directory_that_is_not_there_is_a_failed_start_and_named() {
+fn a_missing_directory_fails_the_start_and_is_named() {
     let host = Host::new();
     let mut setup = body("");
     setup.binds = vec![omni_sandbox::Bind { source: "/nowhere".into(), target: "/x".into(), writable: false }];
@@ -169,7 +169,7 @@ fn a_killed_worker_takes_the_model_with_it() {
 }
 
 #[test]
-fn a_model_killed_while_it_reads_meminfo_leaves_nobody_waiting() {
+fn a_model_killed_while_it_reads_meminfo_blocks_no_reader() {
     let host = Host::new();
     let read = "import os\nfor _ in range(4):\n    if os.fork() == 0:\n        while True: open('/proc/meminfo').read()\n\
                 ready()\nwhile True: open('/proc/meminfo').read()";
@@ -187,7 +187,7 @@ fn a_model_killed_while_it_reads_meminfo_leaves_nobody_waiting() {
 }
 
 #[test]
-fn a_worker_killed_while_the_model_reads_meminfo_leaves_nobody_waiting() {
+fn a_worker_killed_while_the_model_reads_meminfo_blocks_no_reader() {
     let host = Host::new();
     for _ in 0..rounds(5, 100) {
         let mut instance = host.start(body("ready()\nwhile True: open('/proc/meminfo').read()"));

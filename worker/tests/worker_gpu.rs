@@ -131,7 +131,7 @@ while True:
 }
 
 #[test]
-fn nothing_to_ask_is_answered_at_once() {
+fn an_order_without_shims_to_ask_is_answered_at_once() {
     let host = Host::new();
     let (instance, mut scheduler) = start(&host, "");
     for (number, what) in (1..).zip([ALL, GpuOrder::Restore, GpuOrder::Report]) {
@@ -190,7 +190,7 @@ os.wait()",
 }
 
 #[test]
-fn a_connection_that_says_nothing_holds_up_nobody() {
+fn a_silent_connection_does_not_block_others() {
     let host = Host::new();
     let (instance, mut scheduler) = start(
         &host,
@@ -207,7 +207,7 @@ tell(orders=shim.serve(1))",
 }
 
 #[test]
-fn a_shim_that_never_answers_holds_nobody_but_its_order() {
+fn a_shim_that_never_answers_delays_only_its_order() {
     let host = Host::new();
     let (instance, mut scheduler) = start(
         &host,
@@ -232,7 +232,7 @@ fn a_shim_that_never_answers_holds_nobody_but_its_order() {
 }
 
 #[test]
-fn who_breaks_the_contract_is_disconnected_and_the_log_says_why() {
+fn a_shim_that_violates_the_protocol_is_disconnected_and_the_log_says_why() {
     let host = Host::new();
     let table = [
         ("shim.socket.send(b'x')", "it sent what is no report"),

@@ -39,7 +39,7 @@ fn end(mut instance: Instance) {
 }
 
 #[test]
-fn the_last_message_of_a_scheduler_that_hangs_up_counts() {
+fn the_last_message_before_a_hangup_is_handled() {
     let host = Host::new();
     let mut instance = host.start(body("ready()\nwhile True: print('line')"));
     instance.connect().send(&ToWorker::Kill);
@@ -155,7 +155,7 @@ fn an_engine_that_does_not_take_connections_costs_the_scheduler_its_own() {
 
 /// The scheduler is slow: its data connection comes when the engine has ended, and before the worker has seen that.
 #[test]
-fn how_an_engine_ended_is_told_though_a_data_connection_came_too_late() {
+fn the_exit_cause_is_reported_although_a_data_connection_came_too_late() {
     let host = Host::new();
     let mut instance = host.start(body("ready()\nhear()"));
     instance.connect().ready();
@@ -194,7 +194,7 @@ fn wrong_messages_end_the_connection_and_nothing_else() {
 }
 
 #[test]
-fn a_scheduler_of_the_next_release_is_spoken_to_as_it_offers() {
+fn a_scheduler_of_the_next_release_gets_the_common_version() {
     let host = Host::new();
     let instance = host.start(body("ready()\nhear()"));
     let newer = instance.connect_silently();
@@ -240,7 +240,7 @@ fn a_flood_of_lines_is_bounded_and_the_worker_stays_quick() {
 }
 
 #[test]
-fn a_late_scheduler_still_hears_the_end() {
+fn a_late_scheduler_still_receives_the_end() {
     let host = Host::new();
     let mut instance = host
         .start(body("print('last words')\nsay({'type': 'failed', 'phase': 'import', 'message': 'm'})\nsys.exit(78)"));

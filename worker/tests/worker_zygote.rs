@@ -119,7 +119,7 @@ fn an_import_that_fails_is_permanent() {
 }
 
 #[test]
-fn the_end_of_one_leaves_its_siblings() {
+fn the_end_of_an_instance_leaves_its_siblings() {
     let host = Host::new();
     let zygote = host.zygote("import subprocess\nsubprocess.Popen(['sleep', '3600'])\n", &[], 128 * MIB);
     let (mut one, first) = ready(&host, &zygote);
@@ -174,7 +174,7 @@ fn each_sees_its_own_memory() {
 }
 
 #[test]
-fn chance_is_not_shared_and_output_goes_to_its_own_log() {
+fn randomness_is_not_shared_and_output_goes_to_its_own_log() {
     let host = Host::new();
     let code = "import random, secrets\ntell(own=os.getpid(), random=random.random(), secret=secrets.token_hex(8))\n\
                 print('to stderr', os.getpid(), file=sys.stderr)\n";
@@ -197,7 +197,7 @@ fn chance_is_not_shared_and_output_goes_to_its_own_log() {
 }
 
 #[test]
-fn what_preloading_says_is_told_once() {
+fn output_of_preloading_is_sent_once() {
     let host = Host::new();
     let zygote = host.zygote("import this\n", &["this"], 256 * MIB);
     let zen = |scheduler: &Scheduler| scheduler.lines.iter().filter(|line| line.text.contains("Tim Peters")).count();
@@ -309,7 +309,7 @@ fn a_killed_zygote_leaves_its_instances() {
 }
 
 #[test]
-fn a_lost_worker_of_the_zygote_takes_all_with_it_and_is_told_as_lost() {
+fn a_lost_zygote_worker_ends_all_and_is_reported_as_lost() {
     let host = Host::new();
     let mut zygote = host.zygote(WELL, &[], 256 * MIB);
     let (mut instance, scheduler) = ready(&host, &zygote);

@@ -29,7 +29,7 @@ impl Versions {
 
     /// Tests that this side supports a version.
     #[must_use]
-    pub fn speaks(self, version: u32) -> bool {
+    pub fn supports(self, version: u32) -> bool {
         (self.oldest..=self.newest).contains(&version)
     }
 }
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_sides_speak_the_newest_that_both_have() {
+    fn the_newest_common_version_is_agreed_on() {
         let ours = Versions { oldest: 3, newest: 4 };
         for (newest, oldest, common) in [
             (4, Some(3), Some(4)),
@@ -55,6 +55,6 @@ mod tests {
             let theirs = Versions::greeted(newest, oldest);
             assert_eq!((ours.common(theirs), theirs.common(ours)), (common, common), "{theirs:?}");
         }
-        assert_eq!([2, 3, 4, 5].map(|version| ours.speaks(version)), [false, true, true, false]);
+        assert_eq!([2, 3, 4, 5].map(|version| ours.supports(version)), [false, true, true, false]);
     }
 }

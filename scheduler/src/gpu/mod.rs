@@ -23,7 +23,7 @@ use crate::capacity::CapacityHandle;
 use crate::metrics::GpuMetrics;
 use crate::watchdog::Pulse;
 use omni_config::node::Gpu;
-use omni_machine::Tried;
+use omni_machine::Probe;
 
 /// Starts the task, and the thread that discovers the cards. On a node without cards every request for a place is
 /// refused with the reason why there are none.
@@ -38,7 +38,7 @@ pub fn start(config: &Gpu, capacity: CapacityHandle, metrics: GpuMetrics, pulse:
 
 /// Discovers the cards that models could use here, as the task would. Blocks while the driver is stuck.
 #[must_use]
-pub fn found(config: &Gpu) -> Tried<Vec<omni_machine::Card>> {
+pub fn found(config: &Gpu) -> Probe<Vec<omni_machine::Card>> {
     let card = |card: probe::Card| omni_machine::Card {
         index: card.index,
         minor: card.minor,

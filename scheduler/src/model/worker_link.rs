@@ -59,7 +59,7 @@ impl WorkerLink {
         let first = tokio::time::timeout(within, link.socket.receive()).await;
         let first = first.map_err(|_| LinkError::Silent(within))??;
         match first {
-            FromWorker::Welcome(welcome) if VERSIONS.speaks(welcome.protocol) => Ok((link, welcome)),
+            FromWorker::Welcome(welcome) if VERSIONS.supports(welcome.protocol) => Ok((link, welcome)),
             FromWorker::Welcome(welcome) => Err(LinkError::Version(welcome.protocol)),
             FromWorker::Ready { .. }
             | FromWorker::EngineFailed { .. }

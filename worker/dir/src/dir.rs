@@ -1,5 +1,6 @@
 //! An open directory and operations on its entries.
 
+use super::retry::retry;
 use nix::dir::Dir as Stream;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, renameat};
@@ -237,18 +238,6 @@ fn single(name: &OsStr) -> io::Result<()> {
         return Err(ErrorKind::InvalidInput.into());
     }
     Ok(())
-}
-
-/// `openat2` gives up when a directory is renamed meanwhile, and may be tried again.
-fn retry<T>(mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    const TRIES: u32 = 64;
-    for _ in 1..TRIES {
-        match open() {
-            Err(Errno::EAGAIN | Errno::EINTR) => {}
-            done => return done,
-        }
-    }
-    open()
 }
 
 #[cfg(test)]

@@ -5,7 +5,9 @@
 //! [`way::changeable`]; what of the runtime directory belongs to root and what to the scheduler's user, by [`runtime`].
 
 mod dir;
+mod retry;
 pub mod runtime;
 pub mod way;
 
 pub use dir::Dir;
+pub use retry::retry;

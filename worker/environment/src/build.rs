@@ -17,7 +17,7 @@ use super::queue::{Kind, Place};
 use super::record::{self, Record};
 use super::removal::{discard, remove_tree};
 use super::room;
-use super::sandboxed::{Errand, ErrandError, Sandboxes, shown};
+use super::sandboxed_command::{SandboxedCommand, SandboxedCommandError, Sandboxes, shown};
 use super::scratch::Scratch;
 use super::verdict::{Verdict, complaint, judge};
 use super::{Failure, hashes, tree};
@@ -59,13 +59,13 @@ pub struct Builder {
 /// Why a step did not work.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", match .0 {
-    ErrandError::Run(CommandError::TimedOut { .. }) => {
+    SandboxedCommandError::Run(CommandError::TimedOut { .. }) => {
         "the build did not end (`build-timeout` in [python] of the node's configuration)"
     }
-    ErrandError::Run(CommandError::Stopped(_)) => "the build was stopped",
-    ErrandError::Run(CommandError::Io(_)) | ErrandError::Cgroup(_) | ErrandError::Spec(_) => "the build could not be run",
+    SandboxedCommandError::Run(CommandError::Stopped(_)) => "the build was stopped",
+    SandboxedCommandError::Run(CommandError::Io(_)) | SandboxedCommandError::Cgroup(_) | SandboxedCommandError::Spec(_) => "the build could not be run",
 })]
-struct StepError(#[source] ErrandError);
+struct StepError(#[source] SandboxedCommandError);
 
 impl Builder {
     /// Builds an environment in its place, unless it is there. Lines of uv go to `line`.
@@ -262,15 +262,15 @@ impl Builder {
     ) -> Result<Finished, Ended> {
         binds.extend(plan.interpreter.mounts().iter().map(|dir| shown(dir, false)));
         let Access { uid, network } = access;
-        let errand = Errand { argv, binds, env, cwd, uid, network, tmp_bytes: TMP_BYTES };
+        let command = SandboxedCommand { argv, binds, env, cwd, uid, network, tmp_bytes: TMP_BYTES };
         let name: String = plan.key.as_str().chars().take(12).collect();
         let limit = attempt.deadline.saturating_duration_since(Instant::now());
         let may_go_on = || match attempt.cancelled.load(Ordering::Relaxed) {
             true => Err("no model waits for it any more".to_owned()),
             false => self.has_room(),
         };
-        self.sandboxes.run(&name, errand, limit, line, may_go_on).map_err(|error| {
-            let is_late = matches!(error, ErrandError::Run(CommandError::TimedOut { .. }));
+        self.sandboxes.run(&name, command, limit, line, may_go_on).map_err(|error| {
+            let is_late = matches!(error, SandboxedCommandError::Run(CommandError::TimedOut { .. }));
             let message = omni_log::chain(&StepError(error));
             if is_late { Ended::TimedOut(message) } else { Ended::Failed(Failure::passing(message)) }
         })
@@ -336,7 +336,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_time_out_is_told_as_one_and_nothing_else_is() {
+    fn only_a_timeout_is_reported_as_one() {
         let broken = StepError(CommandError::Io(io::ErrorKind::BrokenPipe.into()).into());
         assert_eq!(omni_log::chain(&broken), "the build could not be run: cannot run it: broken pipe");
         let late = CommandError::TimedOut { limit: Duration::from_secs(1), tail: "begun".to_owned() };

@@ -152,13 +152,13 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_long_is_stopped_and_reaped() {
+    fn a_command_that_takes_too_long_is_stopped_and_reaped() {
         let (error, _) = sh("echo begun; exec sleep 60", Duration::from_millis(300));
         assert!(matches!(error, Err(CommandError::TimedOut { tail, .. }) if tail == "begun\n"));
     }
 
     #[test]
-    fn what_may_not_go_on_is_stopped_whether_it_speaks_or_not() {
+    fn a_cancelled_command_is_stopped_with_and_without_output() {
         for script in ["exec sleep 60", "while :; do echo on; done"] {
             let mut command = Command::new("sh");
             command.args(["-c", script]);
@@ -170,7 +170,7 @@ mod tests {
 
     /// More than a pipe holds, so that writing it certainly fails.
     #[test]
-    fn who_ends_before_it_has_read_its_input_is_told_by_its_end() {
+    fn a_command_that_ends_before_it_has_read_its_input_reports_its_end() {
         for (script, code, end) in [("exit 3", Some(3), "exit status: 3"), ("kill -9 $$", None, "signal: 9 (SIGKILL)")]
         {
             let mut command = Command::new("sh");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_output_is_not_the_end() {
+    fn a_closed_output_does_not_end_the_command() {
         let (error, _) = sh("exec >&- 2>&-; exec sleep 60", Duration::from_millis(300));
         assert!(matches!(error, Err(CommandError::TimedOut { .. })));
     }

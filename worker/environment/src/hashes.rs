@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_hash_is_named_with_its_line() {
+    fn a_requirement_without_a_hash_is_named_with_its_line() {
         assert_eq!(lacking("# nothing\na==1 --hash=sha256:00\n"), None);
         let one = lacking("a==1 --hash=sha256:00\nb==2\n").unwrap();
         assert!(

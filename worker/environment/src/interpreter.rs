@@ -5,7 +5,7 @@
 //! root all the way: not every program of root is an interpreter, and an interpreter may load files of others. It is
 //! only ever run in a sandbox.
 
-use super::sandboxed::ErrandError;
+use super::sandboxed_command::SandboxedCommandError;
 use crate::command::{self, CommandError, Finished};
 use omni_config::PythonVersion;
 use serde::{Deserialize, Serialize};
@@ -87,7 +87,7 @@ pub enum Unusable {
     #[error(transparent)]
     Run(#[from] CommandError),
     #[error(transparent)]
-    Errand(#[from] ErrandError),
+    Sandbox(#[from] SandboxedCommandError),
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error("it is not executable")]
@@ -198,7 +198,7 @@ pub fn find(
 /// The interpreter that a manifest names. `ask` runs a question where it can do no harm.
 pub(super) fn existing(
     path: &Path,
-    ask: impl FnOnce(Question) -> Result<Finished, ErrandError>,
+    ask: impl FnOnce(Question) -> Result<Finished, SandboxedCommandError>,
 ) -> Result<Interpreter, InterpreterError> {
     let unusable = |source: Unusable| InterpreterError::Unusable { path: path.to_owned(), source };
     let of_root = |way: &Path| match not_roots(way).map_err(|error| unusable(error.into()))? {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_systems_python_is_found_and_says_who_it_is() {
+    fn the_systems_python_is_found_and_identified() {
         let found = find(version("3.11"), &BTreeMap::new(), OsStr::new("/nowhere")).unwrap();
         assert!(found.version.starts_with("3.11.") && found.tag == "cpython-311" && found.is_current(), "{found:?}");
         assert!(found.base.is_absolute() && found.base.is_file());
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_said_with_what_is() {
+    fn a_missing_interpreter_is_reported_with_the_ones_found() {
         let error = find(version("3.14"), &BTreeMap::new(), OsStr::new("")).unwrap_err().to_string();
         assert!(error.contains("no Python 3.14 on this node (there is") && error.contains("3.11 at /usr/"), "{error}");
     }

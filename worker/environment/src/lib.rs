@@ -18,7 +18,7 @@ pub mod queue;
 mod record;
 mod removal;
 mod room;
-mod sandboxed;
+mod sandboxed_command;
 mod scratch;
 mod tree;
 mod uv;
@@ -30,7 +30,7 @@ pub use interpreter::find as find_interpreter;
 pub use package::{ENGINE, INSIDE, Package};
 pub use plan::{Ended, Plan as BuildPlan};
 pub use record::Record;
-pub use sandboxed::{GROUPS, Sandboxes, processors};
+pub use sandboxed_command::{GROUPS, Sandboxes, processors};
 pub use uv::{find as find_uv, version};
 
 use interpreter::{Interpreter, InterpreterError, Question};
@@ -41,7 +41,7 @@ use omni_config::requirements::{names_packages_alone, requires, statements};
 use omni_config::{Foreign, PythonVersion};
 use omni_log::Kind;
 use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
-use sandboxed::Errand;
+use sandboxed_command::SandboxedCommand;
 use std::collections::HashMap;
 use std::fs;
 use std::io;
@@ -250,10 +250,11 @@ impl Planner {
         let found = match &job.interpreter {
             Some(path) => interpreter::existing(Path::new(path), |question| {
                 let Question { argv, shown: dirs } = question;
-                let binds = dirs.iter().map(|dir| sandboxed::shown(dir, false)).collect();
+                let binds = dirs.iter().map(|dir| sandboxed_command::shown(dir, false)).collect();
                 let (uid, tmp_bytes) = (self.source_uid, interpreter::TMP_BYTES);
-                let errand = Errand { argv, binds, env: Vec::new(), cwd: "/", uid, network: false, tmp_bytes };
-                self.sandboxes.run("interpreter", errand, interpreter::PATIENCE, &mut |_| (), || Ok(()))
+                let command =
+                    SandboxedCommand { argv, binds, env: Vec::new(), cwd: "/", uid, network: false, tmp_bytes };
+                self.sandboxes.run("interpreter", command, interpreter::PATIENCE, &mut |_| (), || Ok(()))
             }),
             None => {
                 let version: PythonVersion = job.python.parse().map_err(|error| {

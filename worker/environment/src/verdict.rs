@@ -114,7 +114,7 @@ mod tests {
         "error: Hash-checking is required, but no trusted hash was provided for: `charset-normalizer`";
 
     #[test]
-    fn words_of_uv() {
+    fn messages_of_uv() {
         let table = [
             (NO_PACKAGE, true, Verdict::Permanent),
             (NO_PACKAGE, false, Verdict::Permanent),
@@ -138,7 +138,7 @@ mod tests {
 
     /// Said by uv 0.13.8 with exit codes 1 and 2.
     #[test]
-    fn what_can_never_be_met_is_final() {
+    fn unsatisfiable_requirements_are_final() {
         for output in [
             "error: Distribution not found at: file:///croot/absl-py_1686852429912/work",
             "error: Unexpected '-', expected '-c', '-e', '-r' or the start of a requirement: requirements.txt:1:1",
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_the_requirements_fault_passes() {
+    fn failures_that_are_not_the_requirements_fault_are_transient() {
         for output in [
             "error: Request failed after 3 retries in 10.7s\n  cause: Failed to fetch: http://127.0.0.1:9/simple/numpy/",
             "error: Failed to download and build `foo @ git+https://127.0.0.1:9/x`\n  cause: Git operation failed\n  fatal: \

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use omni_cgroup::{Group, OomWatch};
 use omni_node_protocol::exit::ExitCause;
-use omni_sandbox::{Given, Report, Sandbox};
+use omni_sandbox::{Report, Sandbox, SandboxIo};
 use omni_worker_spec::BuildSpec;
 use std::io::{stderr, stdout};
 use std::os::fd::AsFd;
@@ -23,7 +23,7 @@ pub(super) fn run(spec: &BuildSpec) -> Result<u8, WorkerError> {
     let oom = OomWatch::new(&spec.cgroup)?;
     let before = oom.count()?;
     let (stdout, stderr) = (stdout(), stderr());
-    let given = Given {
+    let io = SandboxIo {
         stdout: stdout.as_fd(),
         stderr: stderr.as_fd(),
         engine: None,
@@ -32,7 +32,7 @@ pub(super) fn run(spec: &BuildSpec) -> Result<u8, WorkerError> {
         zygote: false,
         group: &group,
     };
-    let sandbox = omni_sandbox::spawn(&spec.sandbox, &given)?;
+    let sandbox = omni_sandbox::spawn(&spec.sandbox, &io)?;
     wait_for_end(&sandbox)?;
     let (_, status) = omni_sandbox::wait(sandbox.pid.as_raw()).map_err(WorkerError::Wait)?;
     let mut instance = Instance::new();
@@ -42,7 +42,7 @@ pub(super) fn run(spec: &BuildSpec) -> Result<u8, WorkerError> {
             Report::Executing => on(Event::Executing { pid }),
             Report::Failed(message) => on(Event::Failed(message)),
             Report::Ended(status) => on(Event::Ended(status)),
-            Report::Note(note) => super::say(&note),
+            Report::Note(note) => super::log_line(&note),
             Report::Orphan { .. } => {}
         }
     }
@@ -68,11 +68,11 @@ fn code(cause: &ExitCause) -> u8 {
         ExitCause::Exited { code } => number(*code),
         ExitCause::Signaled { signal } => number(128 + signal),
         ExitCause::OomKilled => {
-            super::say(&format!("the build was {cause}"));
+            super::log_line(&format!("the build was {cause}"));
             137
         }
         ExitCause::StartFailed { .. } | ExitCause::WorkerLost => {
-            super::say(&format!("the build {cause}"));
+            super::log_line(&format!("the build {cause}"));
             NOT_STARTED
         }
     }

@@ -7,7 +7,7 @@
 //! checked that it belongs to no other instance; the connection to that worker is kept as long as the process is
 //! wanted, because its end ends the process.
 
-use super::wires::Ends;
+use super::sockets::ProgramSockets;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
@@ -27,7 +27,7 @@ const FORK_WITHIN: Duration = Duration::from_secs(3);
 
 /// Result of reading the connection.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum Received {
     /// Nothing to act on.
     Nothing,
     /// The process is the instance's: it waits to be moved, and then for its first message.
@@ -49,7 +49,11 @@ pub(super) struct Forked {
 
 impl Forked {
     /// Asks the zygote for a process that has these ends.
-    pub(super) fn ask(zygote: &ZygoteSocket, instance: &InstanceId, ends: &Ends) -> Result<Self, PacketError> {
+    pub(super) fn ask(
+        zygote: &ZygoteSocket,
+        instance: &InstanceId,
+        ends: &ProgramSockets,
+    ) -> Result<Self, PacketError> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let connection = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
         // Does not wait: the socket is bound before its path is given to any caller, and its backlog holds as many
@@ -102,33 +106,33 @@ impl Forked {
     }
 
     /// Reads one message of the zygote's worker.
-    pub(super) fn hear(&mut self, now: Duration) -> Heard {
-        let Some(connection) = &self.connection else { return Heard::Nothing };
+    pub(super) fn receive(&mut self, now: Duration) -> Received {
+        let Some(connection) = &self.connection else { return Received::Nothing };
         match recv_packet_no_fds::<FromZygoteWorker>(connection) {
-            Err(error) if error.would_block() => Heard::Nothing,
+            Err(error) if error.would_block() => Received::Nothing,
             Ok(FromZygoteWorker::Forking) => {
                 self.fork_until = now + FORK_WITHIN;
-                Heard::Nothing
+                Received::Nothing
             }
             Ok(FromZygoteWorker::Claimed { log }) => match self.process {
                 Some((pid, _)) => {
                     self.claimed = true;
-                    Heard::Claimed { pid, log }
+                    Received::Claimed { pid, log }
                 }
                 None => self.refused("it gave what nobody had asked for".into()),
             },
             Ok(FromZygoteWorker::Refused { message }) => self.refused(message),
             Ok(FromZygoteWorker::Ended { status }) => {
                 self.status = Some(status);
-                Heard::Nothing
+                Received::Nothing
             }
             Err(error) => self.refused(chain(&error)),
         }
     }
 
-    fn refused(&mut self, why: String) -> Heard {
+    fn refused(&mut self, why: String) -> Received {
         self.connection = None;
-        if self.claimed { Heard::Nothing } else { Heard::Refused(why) }
+        if self.claimed { Received::Nothing } else { Received::Refused(why) }
     }
 
     /// Tests that there is no process any more, or none yet.
@@ -155,7 +159,7 @@ impl Forked {
             if !pidfd::readable_before(connection, deadline).unwrap_or(false) {
                 return Ok(None);
             }
-            self.hear(Duration::ZERO);
+            self.receive(Duration::ZERO);
         }
         Ok(self.status)
     }

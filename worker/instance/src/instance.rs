@@ -6,9 +6,9 @@
 //! the actions; the end is: cause into the exit file, then to the scheduler, then the socket is gone.
 
 use super::WorkerError;
-use super::gpu::{self, Memory, Word};
+use super::connection::Link;
+use super::gpu::{self, Memory, Output};
 use super::journal::{Journal, Moment};
-use super::link::Link;
 use super::running::{Running, Source};
 use super::setup::{Place, protect, release_standard_streams, timeout, unix_ms};
 use super::stacks;
@@ -97,7 +97,7 @@ impl Worker<'_> {
                         self.handle(Event::Terminate, &mut running);
                     }
                     Token::Listener => self.link.accept(),
-                    Token::Scheduler => self.hear(&mut running),
+                    Token::Scheduler => self.receive(&mut running),
                     Token::Gpu(source) => self.about_gpu(&mut running, |gpu, now| gpu.read(source, now)),
                     Token::Instance(source) => {
                         let now = self.moment();
@@ -135,7 +135,7 @@ impl Worker<'_> {
                     break;
                 }
                 // The last message of a connection, after the last line of the log.
-                self.link.tell(FromWorker::Exited(cause.clone()));
+                self.link.send(FromWorker::Exited(cause.clone()));
                 told = true;
                 continue;
             }
@@ -207,15 +207,15 @@ impl Worker<'_> {
                     }
                 }
                 Action::AbortMeminfo => running.abort_meminfo(),
-                Action::Tell(message) => self.link.tell(message),
-                Action::Introduce => self.link.tell(self.welcome()),
+                Action::Tell(message) => self.link.send(message),
+                Action::Introduce => self.link.send(self.welcome()),
                 Action::Note(text) => self.note(text),
             }
         }
     }
 
     /// Handles one message of the scheduler.
-    fn hear(&mut self, running: &mut Running<'_>) {
+    fn receive(&mut self, running: &mut Running<'_>) {
         let Some((message, fds)) = self.link.receive() else { return };
         match message {
             ToWorker::Hello { protocol, oldest, log_seen } => {
@@ -231,9 +231,9 @@ impl Worker<'_> {
                 self.ending = true;
                 self.handle(Event::Kill, running);
             }
-            ToWorker::Ping => self.link.tell(FromWorker::Pong),
+            ToWorker::Ping => self.link.send(FromWorker::Pong),
             ToWorker::Stats => match running.stats() {
-                Ok(stats) => self.link.tell(FromWorker::Stats(stats)),
+                Ok(stats) => self.link.send(FromWorker::Stats(stats)),
                 Err(error) => self.note(format!("cannot read what the instance uses: {}", chain(&error))),
             },
             ToWorker::Stacks => self.handle(Event::Stacks, running),
@@ -244,18 +244,18 @@ impl Worker<'_> {
     /// An instance without a GPU has nothing to move, and says so.
     fn order(&mut self, number: u64, order: GpuOrder, running: &mut Running<'_>) {
         if running.gpu.is_none() {
-            return self.link.tell(FromWorker::Gpu(GpuReport { number, ..GpuReport::default() }));
+            return self.link.send(FromWorker::Gpu(GpuReport { number, ..GpuReport::default() }));
         }
         self.about_gpu(running, |gpu, now| gpu.order(number, order, now));
     }
 
     /// Does something with the instance's GPU memory, if it has a GPU, and passes on what comes of it.
-    fn about_gpu(&mut self, running: &mut Running<'_>, what: impl FnOnce(&mut Memory, Duration) -> Vec<Word>) {
+    fn about_gpu(&mut self, running: &mut Running<'_>, what: impl FnOnce(&mut Memory, Duration) -> Vec<Output>) {
         let now = self.epoch.elapsed();
         for word in running.gpu.as_mut().map(|gpu| what(gpu, now)).unwrap_or_default() {
             match word {
-                Word::Tell(message) => self.link.tell(message),
-                Word::Note(text) => self.note(text),
+                Output::Send(message) => self.link.send(message),
+                Output::Note(text) => self.note(text),
             }
         }
     }
@@ -282,7 +282,7 @@ impl Worker<'_> {
     fn greet(&mut self, theirs: Versions, log_seen: u64) {
         let Some(spoken) = VERSIONS.common(theirs) else {
             let (newest, ours) = (theirs.newest, VERSIONS.newest);
-            self.note(format!("a scheduler that speaks protocol {newest} was turned away: this worker has {ours}"));
+            self.note(format!("refused a scheduler with protocol version {newest}: this worker has {ours}"));
             return self.link.disconnect();
         };
         self.spoken = spoken;

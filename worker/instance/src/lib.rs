@@ -1,24 +1,24 @@
 //! `omni-worker`: one process per sandbox, started by the launcher with a [`WorkerSpec`] on its standard input.
 //!
 //! The process is small, has one thread beside those of the FUSE server, and stays when launcher and scheduler go: it
-//! holds all that an instance needs to live. [`supervise`] decides; [`journal`] keeps the model's output; [`link`] is
+//! holds all that an instance needs to live. [`supervise`] decides; [`journal`] keeps the model's output; [`connection`] is
 //! the connection to the scheduler, [`gpu`] those to the shims of a GPU model; [`running`] holds the descriptors and
 //! [`instance`] is the loop. A process that several instances come from has a worker of its own, [`zygote`].
 #![forbid(unsafe_code)]
 
 mod build;
+mod connection;
 mod forked;
 mod gpu;
 mod instance;
 mod journal;
-mod link;
-mod origin;
+mod process_source;
 mod pss;
 mod running;
 mod setup;
+mod sockets;
 mod stacks;
 mod supervise;
-mod wires;
 mod zygote;
 
 use nix::errno::Errno;
@@ -51,7 +51,7 @@ pub enum WorkerError {
     },
     /// The socket could not be made.
     #[error(transparent)]
-    Listen(#[from] link::ListenError),
+    Listen(#[from] connection::ListenError),
     /// The control group is not there or lacks what is needed.
     #[error("cannot use the control group")]
     Cgroup(#[from] omni_cgroup::Error),
@@ -68,7 +68,7 @@ pub enum WorkerError {
     #[error("cannot serve the files of /proc")]
     MeminfoServe(#[from] omni_meminfo_fs::ServeError),
     /// The engine's first message could not be sent.
-    #[error("cannot tell the engine what to serve")]
+    #[error("cannot send the engine its first message")]
     Boot(#[from] omni_engine_protocol::packet::PacketError),
     /// The kernel does not let the worker wait.
     #[error("cannot wait for events")]
@@ -110,7 +110,7 @@ fn shown(text: &str) -> String {
 }
 
 /// Writes a line to standard error, whose reader may be gone.
-pub fn say(text: &str) {
+pub fn log_line(text: &str) {
     let _ = writeln!(io::stderr(), "omni-worker: {text}");
 }
 
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn foreign_words_stay_in_their_line() {
+    fn foreign_text_stays_in_its_line() {
         assert_eq!(shown("no numpy\n\u{1b}[2J"), r"no numpy\n\u{1b}[2J");
         assert!(shown(&"ü".repeat(5000)).len() < SHOWN + 16);
     }

@@ -13,7 +13,7 @@ const MOST: u64 = 16 * 1024;
 const TABLES_KIB: u64 = 16 * 1024;
 
 /// In bytes; `None` when the process is gone, maps too much, or the kernel (before 4.14) does not say.
-pub(super) fn of(pid: i32) -> Option<u64> {
+pub(super) fn pss_bytes(pid: i32) -> Option<u64> {
     if kib(&read(pid, "status")?, "VmPTE:")? > TABLES_KIB {
         return None;
     }
@@ -42,8 +42,8 @@ mod tests {
         let text = "55d0-7ffc ---p 00000000 00:00 0  [rollup]\nRss:    9000 kB\nPss:    1234 kB\nPss_Dirty:   7 kB\n";
         assert_eq!(kib(text, "Pss:"), Some(1234));
         assert_eq!(kib("Rss: 1 kB\n", "Pss:"), None);
-        assert!(of(std::process::id().cast_signed()).is_some_and(|bytes| bytes > 100_000));
-        assert_eq!(of(i32::MAX), None);
+        assert!(pss_bytes(std::process::id().cast_signed()).is_some_and(|bytes| bytes > 100_000));
+        assert_eq!(pss_bytes(i32::MAX), None);
     }
 
     #[test]
@@ -64,10 +64,10 @@ input()";
         let mut stdin = child.stdin.take().unwrap();
         let pid = child.id().cast_signed();
         lines.next().unwrap().unwrap();
-        let before = of(pid);
+        let before = pss_bytes(pid);
         writeln!(stdin).unwrap();
         lines.next().unwrap().unwrap();
-        let after = of(pid);
+        let after = pss_bytes(pid);
         drop(stdin);
         child.wait().unwrap();
         assert!(before.is_some());

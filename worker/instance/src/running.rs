@@ -5,12 +5,12 @@
 //! is untrusted: its packets are bounded and parsed strictly, descriptors from it are refused, and nothing waits for
 //! it.
 
-use super::forked::Heard;
+use super::forked::Received;
 use super::gpu::Memory;
 use super::journal::{Journal, Moment};
-use super::origin::{Origin, alone, ask};
+use super::process_source::{ProcessSource, alone, ask};
+use super::sockets::{Sockets, read_log};
 use super::supervise::Event;
-use super::wires::{Wires, read_log};
 use super::{WorkerError, pss, shown};
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
@@ -46,8 +46,8 @@ pub(super) enum Source {
 /// A running instance.
 pub(super) struct Running<'a> {
     spec: &'a InstanceSpec,
-    origin: Origin,
-    wires: Wires,
+    source: ProcessSource,
+    sockets: Sockets,
     group: Group,
     oom: OomWatch,
     oom_before: u64,
@@ -77,14 +77,14 @@ impl<'a> Running<'a> {
                 None
             }
         });
-        let (origin, wires, gpu) = match asked {
-            Some((forked, wires)) => (Origin::Zygote(forked), wires, None),
+        let (process_source, sockets, gpu) = match asked {
+            Some((forked, sockets)) => (ProcessSource::Zygote(forked), sockets, None),
             None => alone(spec, &group, &mut notes)?,
         };
         Ok(Self {
             spec,
-            origin,
-            wires,
+            source: process_source,
+            sockets,
             group,
             oom,
             oom_before,
@@ -104,26 +104,28 @@ impl<'a> Running<'a> {
 
     /// Every descriptor to wait for.
     pub(super) fn sources(&self) -> impl Iterator<Item = (Source, BorrowedFd<'_>)> {
-        let Wires { engine, stdout, stderr } = &self.wires;
-        let wires = [(Source::Stdout, stdout), (Source::Stderr, stderr), (Source::Engine, engine)];
-        let wires = wires.into_iter().filter_map(|(source, fd)| Some((source, fd.as_ref()?.as_fd())));
-        let (zygote, reports, end) = match &self.origin {
-            Origin::Sandbox { sandbox, reporting, .. } => {
+        let Sockets { engine, stdout, stderr } = &self.sockets;
+        let sockets = [(Source::Stdout, stdout), (Source::Stderr, stderr), (Source::Engine, engine)];
+        let sockets = sockets.into_iter().filter_map(|(source, fd)| Some((source, fd.as_ref()?.as_fd())));
+        let (zygote, reports, end) = match &self.source {
+            ProcessSource::Sandbox { sandbox, reporting, .. } => {
                 let reports = reporting.then(|| (Source::Reports, sandbox.reports.as_fd()));
                 (None, reports, Some(sandbox.pidfd.as_fd()))
             }
-            Origin::Zygote(forked) => (forked.connection().map(|fd| (Source::Zygote, fd)), None, forked.process()),
+            ProcessSource::Zygote(forked) => {
+                (forked.connection().map(|fd| (Source::Zygote, fd)), None, forked.process())
+            }
         };
         let last = [reports, Some((Source::OutOfMemory, self.oom.as_fd())), end.map(|fd| (Source::End, fd))];
         // The reason for a missing process is known before the end of its socket, and read before it.
-        zygote.into_iter().chain(wires).chain(last.into_iter().flatten())
+        zygote.into_iter().chain(sockets).chain(last.into_iter().flatten())
     }
 
     /// When [`Running::tick`] has something to do.
     pub(super) fn deadline(&self) -> Option<Duration> {
-        match &self.origin {
-            Origin::Zygote(forked) => forked.deadline(),
-            Origin::Sandbox { .. } => None,
+        match &self.source {
+            ProcessSource::Zygote(forked) => forked.deadline(),
+            ProcessSource::Sandbox { .. } => None,
         }
     }
 
@@ -141,8 +143,8 @@ impl<'a> Running<'a> {
     /// Reads a bounded amount from a descriptor that is ready.
     pub(super) fn read(&mut self, source: Source, journal: &mut Journal, now: Moment) -> Vec<Event> {
         match source {
-            Source::Stdout => read_log(&mut self.wires.stdout, LogStream::Stdout, journal, now),
-            Source::Stderr => read_log(&mut self.wires.stderr, LogStream::Stderr, journal, now),
+            Source::Stdout => read_log(&mut self.sockets.stdout, LogStream::Stdout, journal, now),
+            Source::Stderr => read_log(&mut self.sockets.stderr, LogStream::Stderr, journal, now),
             Source::Reports => return self.read_reports(journal, now),
             Source::Zygote => return self.hear_zygote(journal, now),
             Source::Engine => return self.read_engine(),
@@ -157,7 +159,7 @@ impl<'a> Running<'a> {
 
     /// Reads what the ended instance has left in its pipes.
     pub(super) fn drain_logs(&mut self, journal: &mut Journal, now: Moment) {
-        self.wires.read_logs(journal, now);
+        self.sockets.read_logs(journal, now);
     }
 
     /// Tells the engine to end. Without waiting; an engine whose socket is full is not reading it.
@@ -166,7 +168,7 @@ impl<'a> Running<'a> {
             self.abandon(0);
             return Ok(());
         }
-        self.wires.send(&ToEngine::Stop, &[])
+        self.sockets.send(&ToEngine::Stop, &[])
     }
 
     /// Passes a data connection on, now or when there is a process to receive it.
@@ -175,15 +177,15 @@ impl<'a> Running<'a> {
             self.connection = Some(fds);
             return Ok(());
         }
-        self.wires.send(&ToEngine::Attach, &fds)
+        self.sockets.send(&ToEngine::Attach, &fds)
     }
 
     /// SIGKILL to all of the group, and to what ends its processes with it: pid 1 of its own sandbox, or the process that
     /// a zygote made and that may not have been moved yet.
     pub(super) fn kill(&mut self) -> Result<(), WorkerError> {
-        let killed = match &self.origin {
-            Origin::Sandbox { sandbox, .. } => pidfd::send_signal(&sandbox.pidfd, Signal::SIGKILL),
-            Origin::Zygote(forked) => forked.kill(),
+        let killed = match &self.source {
+            ProcessSource::Sandbox { sandbox, .. } => pidfd::send_signal(&sandbox.pidfd, Signal::SIGKILL),
+            ProcessSource::Zygote(forked) => forked.kill(),
         };
         match killed {
             Ok(()) | Err(Errno::ESRCH) => {}
@@ -197,7 +199,7 @@ impl<'a> Running<'a> {
 
     /// Only the file of a sandbox of its own is the instance's to end.
     pub(super) fn abort_meminfo(&self) {
-        if let Origin::Sandbox { meminfo, .. } = &self.origin {
+        if let ProcessSource::Sandbox { meminfo, .. } = &self.source {
             // Done by root on a file that is open already: the one thing that could fail is that it has ended, which is
             // right.
             let _ = meminfo.abort();
@@ -206,16 +208,16 @@ impl<'a> Running<'a> {
 
     pub(super) fn stats(&self) -> Result<Stats, WorkerError> {
         let usage = self.stats.read()?;
-        let shares = match &self.origin {
-            Origin::Sandbox { .. } => None,
-            Origin::Zygote(forked) => forked.pid(),
+        let shares = match &self.source {
+            ProcessSource::Sandbox { .. } => None,
+            ProcessSource::Zygote(forked) => forked.pid(),
         };
         Ok(Stats {
             memory_bytes: usage.memory_bytes,
             memory_limit_bytes: usage.memory_limit_bytes.unwrap_or(self.spec.memory_bytes),
             cpu_usec: usage.cpu_usec,
             pids: usage.pids,
-            pss_bytes: shares.and_then(pss::of),
+            pss_bytes: shares.and_then(pss::pss_bytes),
             gpu: self.gpu.as_ref().map(Memory::usage),
         })
     }
@@ -227,23 +229,23 @@ impl<'a> Running<'a> {
     }
 
     fn awaits_process(&self) -> bool {
-        matches!(&self.origin, Origin::Zygote(forked) if forked.pid().is_none())
+        matches!(&self.source, ProcessSource::Zygote(forked) if forked.pid().is_none())
     }
 
     /// The connection to the zygote's worker closes with what is dropped here, and a process that is made all the same
     /// finds its socket closed.
     fn abandon(&mut self, status: i32) {
         self.abandoned.get_or_insert(status);
-        self.wires.engine = None;
+        self.sockets.engine = None;
     }
 
     fn hear_zygote(&mut self, journal: &mut Journal, now: Moment) -> Vec<Event> {
-        let Origin::Zygote(forked) = &mut self.origin else { return vec![] };
-        match forked.hear(now.monotonic) {
-            Heard::Nothing => vec![],
-            Heard::Refused(_) if self.abandoned.is_some() => vec![],
-            Heard::Refused(why) => self.start_alone(&why),
-            Heard::Claimed { pid, log } => {
+        let ProcessSource::Zygote(forked) = &mut self.source else { return vec![] };
+        match forked.receive(now.monotonic) {
+            Received::Nothing => vec![],
+            Received::Refused(_) if self.abandoned.is_some() => vec![],
+            Received::Refused(why) => self.start_alone(&why),
+            Received::Claimed { pid, log } => {
                 for LogLine { stream, text, .. } in log {
                     journal.write(stream, format!("{text}\n").as_bytes(), now);
                 }
@@ -257,31 +259,31 @@ impl<'a> Running<'a> {
         if let Err(error) = self.boot(pid) {
             return self.start_alone(&chain(&error));
         }
-        let attached = self.connection.take().map(|fds| self.wires.send(&ToEngine::Attach, &fds));
+        let attached = self.connection.take().map(|fds| self.sockets.send(&ToEngine::Attach, &fds));
         let broken = attached.and_then(Result::err).map(|error| Event::EngineBroken(chain(&error)));
         [Event::Executing { pid }].into_iter().chain(broken).collect()
     }
 
     fn boot(&self, pid: i32) -> Result<(), WorkerError> {
-        let Origin::Zygote(forked) = &self.origin else { return Ok(()) };
+        let ProcessSource::Zygote(forked) = &self.source else { return Ok(()) };
         let moved = |source| WorkerError::Setup { step: "move the process into its control group", source };
         self.group.take_unless(pid, || forked.has_ended()).map_err(moved)?;
-        Ok(self.wires.send(&ToEngine::Boot(self.spec.boot.clone()), &[])?)
+        Ok(self.sockets.send(&ToEngine::Boot(self.spec.boot.clone()), &[])?)
     }
 
     /// The zygote cannot help: a sandbox of its own. This process still has one thread, which making one takes.
     fn start_alone(&mut self, why: &str) -> Vec<Event> {
         self.notes.push(without(why));
         // Output of the zygote, which may have been moved here: no line of the model has run in it.
-        if let Origin::Zygote(forked) = &self.origin
+        if let ProcessSource::Zygote(forked) = &self.source
             && forked.pid().is_some()
             && let Err(errno) = forked.kill()
         {
             self.notes.push(format!("the process from the zygote could not be killed: {errno}"));
         }
         match alone(self.spec, &self.group, &mut self.notes) {
-            Ok((origin, wires, gpu)) => {
-                (self.origin, self.wires, self.gpu) = (origin, wires, gpu);
+            Ok((process_source, sockets, gpu)) => {
+                (self.source, self.sockets, self.gpu) = (process_source, sockets, gpu);
                 let attached = self.connection.take().map(|fds| self.attach(fds));
                 attached.and_then(Result::err).map(|_| Event::EngineClosed).into_iter().collect()
             }
@@ -290,8 +292,8 @@ impl<'a> Running<'a> {
     }
 
     fn read_engine(&mut self) -> Vec<Event> {
-        let Some(engine) = &self.wires.engine else { return vec![] };
-        if let Origin::Zygote(forked) = &mut self.origin
+        let Some(engine) = &self.sockets.engine else { return vec![] };
+        if let ProcessSource::Zygote(forked) = &mut self.source
             && forked.pid().is_none()
         {
             let claimed = match recv_packet_from::<FromEngine>(engine) {
@@ -306,18 +308,18 @@ impl<'a> Running<'a> {
             Ok(message) => vec![Event::Engine(message)],
             Err(error) if error.would_block() => vec![],
             Err(PacketError::Closed) => {
-                self.wires.engine = None;
+                self.sockets.engine = None;
                 vec![Event::EngineClosed]
             }
             Err(error) => {
-                self.wires.engine = None;
+                self.sockets.engine = None;
                 vec![Event::EngineBroken(chain(&error))]
             }
         }
     }
 
     fn read_reports(&mut self, journal: &mut Journal, now: Moment) -> Vec<Event> {
-        let Origin::Sandbox { sandbox, reporting, .. } = &mut self.origin else { return vec![] };
+        let ProcessSource::Sandbox { sandbox, reporting, .. } = &mut self.source else { return vec![] };
         let mut events = Vec::new();
         loop {
             match sandbox.reports.receive() {
@@ -338,8 +340,8 @@ impl<'a> Running<'a> {
 
     /// Everything is gone: what it said and what the kernel counted, then its end.
     fn end(&mut self, journal: &mut Journal, now: Moment) -> Vec<Event> {
-        let end = match &mut self.origin {
-            Origin::Sandbox { sandbox, .. } => match omni_sandbox::wait(sandbox.pid.as_raw()) {
+        let end = match &mut self.source {
+            ProcessSource::Sandbox { sandbox, .. } => match omni_sandbox::wait(sandbox.pid.as_raw()) {
                 Ok((_, status)) => vec![Event::Gone(status)],
                 Err(Errno::EINTR) => return vec![],
                 Err(errno) => {
@@ -347,7 +349,7 @@ impl<'a> Running<'a> {
                     vec![Event::Gone(Signal::SIGKILL as i32)]
                 }
             },
-            Origin::Zygote(forked) => {
+            ProcessSource::Zygote(forked) => {
                 // No pid 1 of its own takes the rest with it. What is not done in time is looked at again: the descriptor
                 // stays readable.
                 if self.group.kill().is_err() || self.group.wait_empty(LOOK).is_err() {

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_catches_the_signal_is_sent_it() {
+    fn only_a_process_that_catches_the_signal_is_sent_it() {
         for (status, expected) in [
             ("Name:\tpython\nSigCgt:\t0000000000008000\n", true),
             ("SigCgt:\t0000000100018000\n", true),

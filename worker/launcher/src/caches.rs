@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_already_is_not_promised_again() {
+    fn written_cache_bytes_are_not_reserved_again() {
         let dir = tempfile::tempdir().unwrap();
         let caches = Caches::new(dir.path().to_owned());
         let name: ModelName = "team/one".parse().unwrap();

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn only_news_are_told() {
+    fn only_changes_are_reported() {
         let mut catalog = Catalog::default();
         let steps = [
             (taken('a'), true),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_scheduler_hears_of_all_and_of_the_scan_when_it_is_done() {
+    fn a_new_scheduler_receives_all_models_and_the_end_of_the_scan() {
         let mut catalog = Catalog::default();
         catalog.seen("b".into(), refused());
         catalog.seen("a".into(), taken('a'));

@@ -73,7 +73,7 @@ pub(super) fn queue() -> Result<(Events, Inbox), Errno> {
 
 impl Events {
     /// Tells the main loop. `false` when there is none any more: the thread should end.
-    pub(super) fn tell(&self, event: Event) -> bool {
+    pub(super) fn send(&self, event: Event) -> bool {
         // The counter cannot overflow: it is set back before 1024 events are read.
         self.queue.send(event).is_ok() && self.bell.write(1).is_ok()
     }

@@ -97,7 +97,7 @@ pub fn keep(arguments: &[OsString]) -> io::Result<ExitCode> {
 
 /// Runs the launcher once; its exit status. `ending` is set when it is asked to end.
 fn watch(mut child: Child, signals: &SignalFd, ending: &mut bool) -> io::Result<WaitStatus> {
-    let mut beats = child.stdout.take();
+    let mut heartbeats = child.stdout.take();
     let child = Pid::from_raw(child.id().cast_signed());
     let mut deadline = Instant::now() + BEGIN;
     loop {
@@ -105,15 +105,15 @@ fn watch(mut child: Child, signals: &SignalFd, ending: &mut bool) -> io::Result<
             WaitStatus::StillAlive => {}
             status => return Ok(status),
         }
-        match hear(signals, &mut beats, deadline)? {
-            Heard::Signal(Signal::SIGCHLD) => {}
-            Heard::Signal(signal) => {
+        match wait_for_input(signals, &mut heartbeats, deadline)? {
+            Input::Signal(Signal::SIGCHLD) => {}
+            Input::Signal(signal) => {
                 *ending = true;
                 kill(child, signal)?;
             }
-            Heard::Beat => deadline = Instant::now() + SILENT,
-            Heard::Nothing if Instant::now() > deadline + LATE => deadline = Instant::now() + SILENT,
-            Heard::Nothing => {
+            Input::Heartbeat => deadline = Instant::now() + SILENT,
+            Input::Nothing if Instant::now() > deadline + LATE => deadline = Instant::now() + SILENT,
+            Input::Nothing => {
                 tracing::error!("the launcher's main loop does not turn: it is killed");
                 kill(child, Signal::SIGKILL)?;
                 deadline = Instant::now() + SILENT;
@@ -123,34 +123,34 @@ fn watch(mut child: Child, signals: &SignalFd, ending: &mut bool) -> io::Result<
 }
 
 #[derive(Debug)]
-enum Heard {
+enum Input {
     Signal(Signal),
-    Beat,
+    Heartbeat,
     /// Until the deadline.
     Nothing,
 }
 
 /// Waits for a signal or a heartbeat. A pipe that has ended is not waited for any more: the end of the process follows.
-fn hear(signals: &SignalFd, beats: &mut Option<ChildStdout>, deadline: Instant) -> io::Result<Heard> {
+fn wait_for_input(signals: &SignalFd, heartbeats: &mut Option<ChildStdout>, deadline: Instant) -> io::Result<Input> {
     let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
-    fds.extend(beats.iter().map(|beats| PollFd::new(beats.as_fd(), PollFlags::POLLIN)));
+    fds.extend(heartbeats.iter().map(|heartbeats| PollFd::new(heartbeats.as_fd(), PollFlags::POLLIN)));
     let left = deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
     let ready = match poll(&mut fds, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)) {
-        Ok(0) => return Ok(Heard::Nothing),
+        Ok(0) => return Ok(Input::Nothing),
         Ok(_) => fds.iter().map(|fd| fd.any() == Some(true)).collect::<Vec<_>>(),
         // As one more look at the child, which has not ended.
-        Err(Errno::EINTR) => return Ok(Heard::Signal(Signal::SIGCHLD)),
+        Err(Errno::EINTR) => return Ok(Input::Signal(Signal::SIGCHLD)),
         Err(errno) => return Err(errno.into()),
     };
     if ready.first() == Some(&true) {
         let signal = signals.read_signal()?.and_then(|info| Signal::try_from(info.ssi_signo.cast_signed()).ok());
-        return Ok(Heard::Signal(signal.unwrap_or(Signal::SIGCHLD)));
+        return Ok(Input::Signal(signal.unwrap_or(Signal::SIGCHLD)));
     }
-    match beats.as_mut().map(|beats| beats.read(&mut [0; 64])) {
-        Some(Ok(1..)) => Ok(Heard::Beat),
+    match heartbeats.as_mut().map(|heartbeats| heartbeats.read(&mut [0; 64])) {
+        Some(Ok(1..)) => Ok(Input::Heartbeat),
         Some(Ok(0) | Err(_)) | None => {
-            *beats = None;
-            Ok(Heard::Signal(Signal::SIGCHLD))
+            *heartbeats = None;
+            Ok(Input::Signal(Signal::SIGCHLD))
         }
     }
 }

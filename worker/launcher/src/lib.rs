@@ -3,7 +3,7 @@
 //! A process beside it watches and copies the models folder ([`watch`](mod@watch)); it makes environments
 //! (`omni-environment`), starts a worker for each instance ([`start`]), keeps instances that compute all the time to
 //! few processors ([`throttle`]) and removes all traces of ended ones ([`reap`]). The scheduler asks for starts and
-//! ends over a socket ([`link`]); the main loop ([`main_loop`]) holds the state, threads do slow work and answer with events
+//! ends over a socket ([`connection`]); the main loop ([`main_loop`]) holds the state, threads do slow work and answer with events
 //! ([`event`]).
 //!
 //! Invariants: it has no network and parses nothing from one; every name, digest and number from the scheduler is
@@ -14,6 +14,7 @@
 mod adoption;
 mod caches;
 mod catalog;
+mod connection;
 mod error;
 mod event;
 mod folders;
@@ -21,7 +22,6 @@ mod gpu;
 mod heartbeat;
 mod instances;
 pub mod keeper;
-mod link;
 mod links;
 mod lock;
 pub mod machine;

@@ -44,6 +44,6 @@ impl Links {
     /// free.
     pub(super) fn remove(&self) {
         let _ = runtime::unlink(&self.dir);
-        let _ = self.dir.remove(super::link::NAME);
+        let _ = self.dir.remove(super::connection::NAME);
     }
 }

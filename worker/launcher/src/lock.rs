@@ -37,7 +37,7 @@ pub(super) fn lock(folder: &Path) -> Result<File, LauncherError> {
 }
 
 /// Takes the holder's name out of a lock's file: the next launcher waits for the lock, which is free in a moment.
-pub(super) fn give_up(lock: &File) {
+pub(super) fn release(lock: &File) {
     let _ = lock.set_len(0); // on a disk that fails the next one is told that this one is here
 }
 

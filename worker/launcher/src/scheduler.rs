@@ -1,6 +1,6 @@
 //! Scheduler as the main loop sees it: its connection, messages that wait for one, and the links to its files.
 
-use super::link::Link;
+use super::connection::Connection;
 use super::links::Links;
 use omni_node_protocol::launcher::FromLauncher;
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ const UNSENT: usize = 4096;
 
 /// Connection to the scheduler, and messages that wait for one.
 pub(super) struct Scheduler {
-    pub(super) link: Link,
+    pub(super) connection: Connection,
     /// Links in the runtime directory to files of the scheduler.
     pub(super) links: Links,
     /// The connected scheduler has said hello.
@@ -20,13 +20,13 @@ pub(super) struct Scheduler {
 
 impl Scheduler {
     /// Without a connection; `unsent` are ends of instances for the first scheduler.
-    pub(super) fn new(link: Link, links: Links, unsent: Vec<FromLauncher>) -> Self {
-        Self { link, links, greeted: false, unsent: unsent.into() }
+    pub(super) fn new(connection: Connection, links: Links, unsent: Vec<FromLauncher>) -> Self {
+        Self { connection, links, greeted: false, unsent: unsent.into() }
     }
 
     /// Takes a new connection. Messages wait for its hello.
     pub(super) fn accept(&mut self) {
-        self.link.accept();
+        self.connection.accept();
         self.greeted = false;
     }
 
@@ -43,14 +43,14 @@ impl Scheduler {
     /// Sends a message to a scheduler that has said hello; a new one is sent everything at its hello.
     pub(super) fn send(&mut self, message: FromLauncher) {
         if self.greeted {
-            self.link.send(message);
+            self.connection.send(message);
         }
     }
 
     /// Sends the end of an instance, now or to the next scheduler.
     pub(super) fn send_end(&mut self, end: FromLauncher) {
-        if self.greeted && self.link.peer().is_some() {
-            self.link.send(end);
+        if self.greeted && self.connection.peer().is_some() {
+            self.connection.send(end);
         } else {
             self.unsent.push_back(end);
             self.unsent.drain(..self.unsent.len().saturating_sub(UNSENT));
@@ -60,7 +60,7 @@ impl Scheduler {
     /// Sends the ends that had no scheduler.
     pub(super) fn send_unsent(&mut self) {
         for end in std::mem::take(&mut self.unsent) {
-            self.link.send(end);
+            self.connection.send(end);
         }
     }
 }

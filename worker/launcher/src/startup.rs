@@ -2,11 +2,11 @@
 
 use super::adoption::{adopt, adopt_zygotes};
 use super::catalog::Catalog;
+use super::connection::{self, Connection};
 use super::error::{LauncherError, at, kernel};
 use super::event::{self, Event};
 use super::gpu::Gpus;
 use super::instances::Instances;
-use super::link::{self, Link};
 use super::links::Links;
 use super::main_loop::{EndState, JOBS, Launcher, Models, Preparation, Snapshots, Threads};
 use super::runtime_dir::RuntimeDir;
@@ -74,8 +74,8 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let environments =
         Environments::open(&settings.cache_dir).map_err(at("use the environments of", &settings.cache_dir))?;
 
-    let socket = runtime.path().join(link::NAME);
-    let link = Link::listen(&runtime, settings.scheduler_uid).map_err(at("listen at", &socket))?;
+    let socket = runtime.path().join(connection::NAME);
+    let connection = Connection::listen(&runtime, settings.scheduler_uid).map_err(at("listen at", &socket))?;
     let links = Links::watch(runtime).map_err(at("make the links in", &settings.runtime_dir))?;
     let (plans, plan_jobs) = sync_channel(JOBS);
     let environment = settings.environments();
@@ -88,13 +88,13 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let planned = events.clone();
     spawn("plan", move || {
         planner.run(&plan_jobs, |job, plan| {
-            planned.tell(Event::Planned { model: job.model, snapshot: job.snapshot, plan })
+            planned.send(Event::Planned { model: job.model, snapshot: job.snapshot, plan })
         });
     })?;
     tracing::info!(models = %settings.models.path().display(), socket = %socket.display(), "the launcher is ready");
     let _ = sd_notify::notify(&[NotifyState::Ready]); // fails without a service manager
     let mut launcher = Launcher {
-        scheduler: Scheduler::new(link, links, adopted.ended),
+        scheduler: Scheduler::new(connection, links, adopted.ended),
         models: Models { catalog: Catalog::default(), rescan },
         snapshots: Snapshots::new(store).map_err(at("start the thread", Path::new("flush")))?,
         preparation: Preparation::new(environments, plans, builder, settings.build_places()),
@@ -111,7 +111,7 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     watch_end.end();
     drop(disks); // on version 1 a device would stay slow
     // The scheduler takes the end of its connection for the launcher's, and another one may be started at once.
-    locks.iter().for_each(lock::give_up);
+    locks.iter().for_each(lock::release);
     drop(launcher);
     Ok(ended)
 }

@@ -55,7 +55,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn in_turn_and_never_twice() {
+    fn uids_are_given_in_turn_and_never_twice() {
         let mut slots = UidSlots::new(100, 3);
         slots.share(101);
         assert_eq!([slots.take(), slots.take(), slots.take()], [Some(100), Some(102), None]);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_until_the_last_is_gone() {
+    fn a_uid_is_shared_until_the_last_holder_is_gone() {
         let mut slots = UidSlots::new(100, 1);
         assert_eq!(slots.take(), Some(100));
         slots.share(100);
@@ -82,7 +82,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_two_hold_the_same(steps in proptest::collection::vec(0_u32..12, 0..60)) {
+        fn no_two_hold_the_same_uid(steps in proptest::collection::vec(0_u32..12, 0..60)) {
             let mut slots = UidSlots::new(7, 5);
             let mut held = BTreeSet::new();
             for step in steps {

@@ -15,7 +15,7 @@ pub const LANDLOCK_SCOPES: i32 = 6;
 /// How a trial ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Tried<T = ()> {
+pub enum Probe<T = ()> {
     /// Works, with this result.
     Works(T),
     /// Fails, with the system's own error.
@@ -24,7 +24,7 @@ pub enum Tried<T = ()> {
     Untried(String),
 }
 
-impl<T, E: ToString> From<Result<T, E>> for Tried<T> {
+impl<T, E: ToString> From<Result<T, E>> for Probe<T> {
     fn from(result: Result<T, E>) -> Self {
         match result {
             Ok(found) => Self::Works(found),
@@ -48,7 +48,7 @@ pub struct Machine {
     /// Parts of a sandbox, each alone.
     pub parts: Parts,
     /// A program run in a sandbox as a model's instance is.
-    pub sandbox: Tried,
+    pub sandbox: Probe,
     /// Bounds of the system.
     pub limits: Limits,
     /// The node's folders.
@@ -88,13 +88,13 @@ pub struct Configuration {
 #[serde(rename_all = "kebab-case")]
 pub struct Cgroups {
     /// Where the controllers are, that models need.
-    pub layout: Tried<Layout>,
+    pub layout: Probe<Layout>,
     /// Driver that would make them, as the configuration calls it, and why not systemd.
-    pub driver: Tried<(String, Option<String>)>,
+    pub driver: Probe<(String, Option<String>)>,
     /// A group was made, its limits set and read back, and removed.
-    pub limits: Tried,
+    pub limits: Probe,
     /// Number of processors that a group can be kept to in turn.
-    pub processors: Tried<usize>,
+    pub processors: Probe<usize>,
     /// In a control group namespace of a container.
     pub confined: bool,
 }
@@ -116,19 +116,19 @@ pub enum Layout {
 #[serde(rename_all = "kebab-case")]
 pub struct Parts {
     /// `clone3` with a descriptor of the process, which is then sent a signal by it.
-    pub child: Tried,
+    pub child: Probe,
     /// Kinds of namespaces, by their names in `/proc/self/ns`.
-    pub namespaces: Vec<(String, Tried)>,
+    pub namespaces: Vec<(String, Probe)>,
     /// A file system that is mounted nowhere, and a read-only copy of a mount.
-    pub mounts: Tried,
+    pub mounts: Probe,
     /// A FUSE file for `/proc/meminfo`.
-    pub meminfo: Tried,
+    pub meminfo: Probe,
     /// An ext4 image on a loop device, mounted with mapped owners.
-    pub cache: Tried,
+    pub cache: Probe,
     /// The filter of system calls.
-    pub seccomp: Tried,
+    pub seccomp: Probe,
     /// The version of Landlock that rules were enforced with; from [`LANDLOCK_SCOPES`] around abstract sockets, too.
-    pub landlock: Tried<i32>,
+    pub landlock: Probe<i32>,
 }
 
 /// Bounds of the system.
@@ -144,7 +144,7 @@ pub struct Limits {
     /// Directories that one user may watch.
     pub watches: Option<u64>,
     /// A watcher was made.
-    pub watcher: Tried,
+    pub watcher: Probe,
 }
 
 /// A folder of the node.
@@ -158,7 +158,7 @@ pub struct Folder {
     /// The folder is there, and a directory.
     pub exists: bool,
     /// Disk of its file system, or of that where it would be made.
-    pub disk: Tried<Disk>,
+    pub disk: Probe<Disk>,
 }
 
 /// Purpose of a folder.
@@ -198,7 +198,7 @@ pub struct Uv {
     /// Where it is.
     pub path: PathBuf,
     /// "uv 0.13.8".
-    pub version: Tried<String>,
+    pub version: Probe<String>,
 }
 
 /// A Python release.
@@ -212,7 +212,7 @@ pub struct Python {
     /// The configuration names one.
     pub is_named: bool,
     /// Where it is and what it calls itself, "3.11.7".
-    pub found: Tried<(PathBuf, String)>,
+    pub found: Probe<(PathBuf, String)>,
 }
 
 /// GPU files that models are given.
@@ -222,9 +222,9 @@ pub struct GpuFiles {
     /// The version of the driver's kernel module, where that is loaded.
     pub driver: Option<String>,
     /// Device files, by name: whether every user may use each.
-    pub devices: Vec<(String, Tried)>,
+    pub devices: Vec<(String, Probe)>,
     /// The directory of the driver's libraries.
-    pub libraries: Tried<PathBuf>,
+    pub libraries: Probe<PathBuf>,
     /// The library that is put before them is beside the launcher.
     pub shim: bool,
 }
@@ -234,7 +234,7 @@ pub struct GpuFiles {
 #[serde(rename_all = "kebab-case")]
 pub struct Service {
     /// The cards that models could use.
-    pub cards: Tried<Vec<Card>>,
+    pub cards: Probe<Vec<Card>>,
     /// A line for each listener of the configuration that is open to more than this machine, as a start says it.
     pub exposure: Vec<String>,
 }
@@ -252,7 +252,7 @@ pub struct Card {
     /// Total memory, in bytes.
     pub total_bytes: u64,
     /// Moves of memory while models have it.
-    pub unified: Tried,
+    pub unified: Probe,
 }
 
 #[cfg(test)]
@@ -261,15 +261,15 @@ mod tests {
 
     #[test]
     fn the_form_of_a_trial_is_its_end_and_what_there_is_to_say() {
-        let trials: [(Tried<i32>, &str); 3] = [
+        let trials: [(Probe<i32>, &str); 3] = [
             (Ok::<_, String>(6).into(), r#"{"works":6}"#),
             (Err("no such device").into(), r#"{"fails":"no such device"}"#),
-            (Tried::Untried("only root may".into()), r#"{"untried":"only root may"}"#),
+            (Probe::Untried("only root may".into()), r#"{"untried":"only root may"}"#),
         ];
         for (trial, text) in trials {
             assert_eq!(serde_json::to_string(&trial).unwrap(), text);
-            assert_eq!(serde_json::from_str::<Tried<i32>>(text).unwrap(), trial);
+            assert_eq!(serde_json::from_str::<Probe<i32>>(text).unwrap(), trial);
         }
-        assert_eq!(serde_json::to_string(&Tried::Works(())).unwrap(), r#"{"works":null}"#);
+        assert_eq!(serde_json::to_string(&Probe::Works(())).unwrap(), r#"{"works":null}"#);
     }
 }

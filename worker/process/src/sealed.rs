@@ -54,7 +54,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn it_runs_and_cannot_be_written() {
+    fn a_sealed_program_runs_and_cannot_be_written() {
         let program = SealedProgram::seal(Path::new("/bin/echo")).unwrap();
         let output = program.command().arg("hello").output().unwrap();
         assert_eq!(output.stdout, b"hello\n");

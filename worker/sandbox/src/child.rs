@@ -7,7 +7,7 @@
 
 use super::mount::Mount;
 use super::report::{Report, send};
-use super::root::{self, Brought, CACHE_HOME};
+use super::root::{self, CACHE_HOME, PreparedMounts};
 use super::seccomp::{Filter, forbid_unix_sockets};
 use super::step::{Step, StepError, invalid};
 use super::{ProcFiles, Program, kernel, landlock, pid1, privileges, weights};
@@ -66,7 +66,7 @@ fn prepare(start: &Start<'_>) -> Result<(), StepError> {
         loopback_up().step(|| "bring up the loop-back interface".into())?;
         give_up_orphans().step(|| format!("write {ORPHAN_RETRIES}"))?;
     }
-    root::enter(spec, &Brought { proc_files: start.proc_files, cache: start.cache.as_ref(), gpu: start.gpu })?;
+    root::enter(spec, &PreparedMounts { proc_files: start.proc_files, cache: start.cache.as_ref(), gpu: start.gpu })?;
     umask(Mode::from_bits_truncate(0o022));
     prctl::set_no_new_privs().step(|| "set no_new_privs".into())?;
     let version = landlock::restrict(spec, start.gpu.is_some())?;

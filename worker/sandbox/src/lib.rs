@@ -67,7 +67,7 @@ use step::Step;
 
 /// Descriptors, mounts and control group that the worker passes to a sandbox.
 #[derive(Debug, Clone, Copy)]
-pub struct Given<'a> {
+pub struct SandboxIo<'a> {
     /// Descriptor 1 of the program.
     pub stdout: BorrowedFd<'a>,
     /// Descriptor 2 of the program.
@@ -126,7 +126,7 @@ impl Drop for Sandbox {
 ///
 /// # Errors
 /// When a step before the clone fails. Later failures are reports.
-pub fn spawn(spec: &SandboxSpec, given: &Given<'_>) -> Result<Sandbox, StepError> {
+pub fn spawn(spec: &SandboxSpec, io: &SandboxIo<'_>) -> Result<Sandbox, StepError> {
     let c_strings = |texts: &mut dyn Iterator<Item = String>| {
         texts.map(CString::new).collect::<Result<Vec<_>, _>>().step(|| "use the command and environment".into())
     };
@@ -140,29 +140,29 @@ pub fn spawn(spec: &SandboxSpec, given: &Given<'_>) -> Result<Sandbox, StepError
     let null = open("/dev/null", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).step(|| "open /dev/null".into())?;
     let (reports, theirs) = report::channel().step(|| "make the report socket".into())?;
     let theirs = pid1::above_engine(theirs).step(|| "make the report socket".into())?;
-    let engine = given.engine.map(pid1::above_engine).transpose().step(|| "pass the engine socket".into())?;
+    let engine = io.engine.map(pid1::above_engine).transpose().step(|| "pass the engine socket".into())?;
     let program = Program {
         argv: &argv,
         env: &env,
         cwd: &spec.cwd,
         null: null.as_fd(),
-        stdout: given.stdout,
-        stderr: given.stderr,
+        stdout: io.stdout,
+        stderr: io.stderr,
         engine: engine.as_ref().map(AsFd::as_fd),
-        zygote: given.zygote,
+        zygote: io.zygote,
     };
     let start = Start {
         spec,
         program,
-        group: given.group,
-        proc_files: given.proc_files,
+        group: io.group,
+        proc_files: io.proc_files,
         cache,
-        gpu: given.gpu.map(|dir| &dir.mount),
+        gpu: io.gpu.map(|dir| &dir.mount),
         filter: Filter::compile()?,
         reports: theirs.as_fd(),
     };
     let network = if spec.host_network { 0 } else { clone_flags::NEWNET };
     let flags = clone_flags::SANDBOX | network;
-    let (pid, pidfd) = kernel::clone3(flags, given.group.unified(), || child::main(&start)).step(|| "clone".into())?;
+    let (pid, pidfd) = kernel::clone3(flags, io.group.unified(), || child::main(&start)).step(|| "clone".into())?;
     Ok(Sandbox { pid, pidfd, reports, notes })
 }

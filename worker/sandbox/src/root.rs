@@ -72,7 +72,7 @@ const MASKED_DIRECTORIES: [&str; 4] = ["acpi", "asound", "driver", "scsi"];
 const HOST_FILE_MAX: u64 = 64 * 1024;
 
 /// Mounts that the worker made because they belong to its world, not to the sandbox's.
-pub(super) struct Brought<'a> {
+pub(super) struct PreparedMounts<'a> {
     /// Files over those of `/proc` and `/sys`.
     pub(super) proc_files: Option<ProcFiles<'a>>,
     /// The file system at `/cache`.
@@ -82,7 +82,7 @@ pub(super) struct Brought<'a> {
 }
 
 /// Builds the root and makes it this process's. The host's tree is gone when it returns.
-pub(super) fn enter(spec: &SandboxSpec, brought: &Brought<'_>) -> Result<(), StepError> {
+pub(super) fn enter(spec: &SandboxSpec, mounts: &PreparedMounts<'_>) -> Result<(), StepError> {
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)
         .step(|| "make all mounts private".into())?;
     let host_network = if spec.host_network { Some(host_network()?) } else { None };
@@ -93,7 +93,7 @@ pub(super) fn enter(spec: &SandboxSpec, brought: &Brought<'_>) -> Result<(), Ste
     let root = Tree::at(PIVOT).step(|| "open the new root".into())?;
 
     for path in SYSTEM.iter().chain(&ETC).chain([&NODES]) {
-        furniture(&host, &root, Path::new(path))?;
+        bind_from_host(&host, &root, Path::new(path))?;
     }
     written(&root, spec, host_network)?;
     devices(&host, &root, spec)?;
@@ -102,14 +102,14 @@ pub(super) fn enter(spec: &SandboxSpec, brought: &Brought<'_>) -> Result<(), Ste
     root.directory(Path::new("/run")).step(|| "make /run".into())?;
     home(&root, spec)?;
     proc(&root)?;
-    match &brought.proc_files {
+    match &mounts.proc_files {
         Some(files) => shown_as_machine(&host, &root, files)?,
-        None => furniture(&host, &root, Path::new(PROCESSORS))?,
+        None => bind_from_host(&host, &root, Path::new(PROCESSORS))?,
     }
     if !spec.devices.is_empty() {
         shown(&host, &root, &card)?;
     }
-    if let Some(gpu) = brought.gpu {
+    if let Some(gpu) = mounts.gpu {
         let place = root.directory(Path::new(inside::DIR)).step(|| format!("make {}", inside::DIR))?;
         gpu.attach(place).step(|| format!("attach {}", inside::DIR))?;
         let preload = format!("{}\n", inside::SHIM);
@@ -123,7 +123,7 @@ pub(super) fn enter(spec: &SandboxSpec, brought: &Brought<'_>) -> Result<(), Ste
         let place = root.directory(Path::new(WEIGHTS)).step(|| format!("make {WEIGHTS}"))?;
         weights.attach(place).step(|| format!("attach {WEIGHTS}"))?;
     }
-    if let Some(cache) = brought.cache {
+    if let Some(cache) = mounts.cache {
         let place = root.directory(Path::new("/cache")).step(|| "make /cache".into())?;
         cache.attach(place).step(|| "attach /cache".into())?;
     }
@@ -141,7 +141,7 @@ fn pivot(root: &Tree) -> Result<(), StepError> {
 
 /// A file or directory of the host at the same path inside, read-only; a link as the same link; nothing where the host
 /// has nothing.
-fn furniture(host: &Tree, root: &Tree, path: &Path) -> Result<(), StepError> {
+fn bind_from_host(host: &Tree, root: &Tree, path: &Path) -> Result<(), StepError> {
     let step = || format!("bring {}", path.display());
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
@@ -239,7 +239,7 @@ fn proc(root: &Tree) -> Result<(), StepError> {
 /// mounted only meanwhile: the kernel takes parts of what is mounted.
 fn shown_as_machine(host: &Tree, root: &Tree, files: &ProcFiles<'_>) -> Result<(), StepError> {
     for number in files.processors {
-        furniture(host, root, &Path::new(PROCESSORS).join(format!("cpu{number}")))?;
+        bind_from_host(host, root, &Path::new(PROCESSORS).join(format!("cpu{number}")))?;
     }
     let step = || "mount the files of /proc".to_owned();
     super::kernel::move_mount(files.mount, root.directory(Path::new(FILES)).step(step)?).step(step)?;
@@ -264,12 +264,12 @@ fn shown_as_machine(host: &Tree, root: &Tree, files: &ProcFiles<'_>) -> Result<(
 /// and of `/sys`.
 fn shown(host: &Tree, root: &Tree, card: &Shown) -> Result<(), StepError> {
     for path in nvidia::SYS {
-        furniture(host, root, Path::new(path))?;
+        bind_from_host(host, root, Path::new(path))?;
     }
     if let Some(bus) = &card.bus {
         let link = Path::new("/sys/bus/pci/devices").join(bus);
         let device = fs::canonicalize(&link).step(|| format!("find {}", link.display()))?;
-        furniture(host, root, &link)?;
+        bind_from_host(host, root, &link)?;
         copy(host, root, &device, &device, READ_ONLY)?;
     }
     if card.files.is_empty() {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// The world that a process sees. The system's read-only furniture (libraries, certificates, time zones, devices,
+/// World inside, as a process sees it. The system's read-only files (libraries, certificates, time zones, devices,
 /// `/proc`, `/sys` topology, passwd and group) is always there and not listed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SandboxSpec {

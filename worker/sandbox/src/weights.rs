@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::Mode;
 use nix::unistd::{AccessFlags, access};
-use omni_snapshot::beneath::retry;
+use omni_dir::retry;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 

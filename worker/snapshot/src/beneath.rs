@@ -5,6 +5,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
+use omni_dir::retry;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -30,21 +31,6 @@ fn open_resolved(root: BorrowedFd<'_>, path: &Path, flags: OFlag, more: ResolveF
     let resolve = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS | ResolveFlag::RESOLVE_NO_SYMLINKS;
     let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW).resolve(resolve | more);
     retry(|| openat2(root, if path.as_os_str().is_empty() { Path::new(".") } else { path }, how))
-}
-
-/// Makes a call again that has answered `EAGAIN` or `EINTR`, up to a bound: `RESOLVE_BENEATH` answers so when anything on the
-/// machine is renamed meanwhile, at any time.
-///
-/// # Errors
-/// The last answer.
-pub fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    for _ in 0..64 {
-        match call() {
-            Err(Errno::EAGAIN | Errno::EINTR) => {}
-            other => return other,
-        }
-    }
-    call()
 }
 
 /// Names in a directory, each with whether it is a directory.

@@ -145,7 +145,7 @@ pub enum SnapshotError {
     )]
     Silent,
     /// The copy is not needed any more.
-    #[error("nobody needs the copy any more")]
+    #[error("the copy is not needed any more")]
     Unwanted,
     /// A system call on the model's directory failed.
     #[error("cannot {action} `{}`", path.display())]

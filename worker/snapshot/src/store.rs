@@ -201,7 +201,7 @@ impl Store {
             }
         }
         if let Err(error) = sources::forget(&self.dir.join(SOURCES), &removed) {
-            tracing::warn!(%error, "lists of what is gone are left in the store of snapshots");
+            tracing::warn!(%error, "lists of removed snapshots are left in the store");
         }
         failed.map_or(Ok(removed), Err)
     }

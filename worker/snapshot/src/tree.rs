@@ -5,7 +5,7 @@
 //! listed as what they lead to ([`links`](crate::links)).
 
 use crate::SnapshotError;
-use crate::beneath::{open_beneath, retry};
+use crate::beneath::open_beneath;
 use crate::digest::{is_below_ignored, is_ignored};
 use crate::links::{follow, is_followed};
 use crate::progress::Source;
@@ -14,6 +14,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlinkat};
 use nix::libc;
 use nix::sys::stat::{FileStat, SFlag, fstat, fstatat};
+use omni_dir::retry;
 use sha2::{Digest, Sha256};
 use std::ffi::{CString, OsStr};
 use std::os::fd::OwnedFd;

@@ -24,7 +24,7 @@ fn folder() -> Folder {
 }
 
 #[test]
-fn what_cannot_be_a_model_is_refused_with_its_place() {
+fn a_directory_that_cannot_be_a_model_is_refused_with_its_path() {
     type Make = fn(&Path);
     let table: [(&str, Make, &str); 14] = [
         ("FIFO", |m| mkfifo(&m.join("sub/pipe"), Mode::S_IRUSR).unwrap(), "`sub/pipe` is a FIFO"),
@@ -148,7 +148,7 @@ fn a_private_file_of_another_owner_is_refused_wherever_an_author_may_have_moved_
 }
 
 #[test]
-fn a_directory_that_is_exchanged_while_it_is_copied_gives_nothing_away() {
+fn a_directory_exchanged_during_a_copy_leaks_nothing() {
     // The link to the secret is only ever in a directory with a dot, which no listing shows; the same size, so that the
     // size tells nothing; and what a listing shows never changes, for a directory's own times do not count.
     let folder = folder();
@@ -300,7 +300,7 @@ fn a_file_that_changes_all_the_time_is_noticed() {
 }
 
 #[test]
-fn what_is_not_kept_is_removed_and_leftovers_go_at_start() {
+fn unkept_snapshots_are_removed_and_leftovers_go_at_start() {
     let folder = folder();
     let old = folder.copy("m", None).unwrap().digest;
     fs::write(folder.model().join("model.py"), "x = 2\n").unwrap();
@@ -325,7 +325,7 @@ fn what_is_not_kept_is_removed_and_leftovers_go_at_start() {
 }
 
 #[test]
-fn what_was_made_lasting_outlasts_a_reboot() {
+fn a_flushed_snapshot_outlasts_a_reboot() {
     let folder = folder();
     let dir = folder.dir.path().join("snapshots");
     let reboot = || {

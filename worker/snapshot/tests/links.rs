@@ -128,7 +128,7 @@ fn an_exchange_at_any_step_of_a_copy_never_gives_a_mixture() {
 }
 
 #[test]
-fn what_leads_out_or_nowhere_is_refused_by_name() {
+fn a_link_that_leads_out_or_nowhere_is_refused_by_name() {
     type Make = fn(&Path);
     let table: [(&str, Make, &str); 6] = [
         ("out", |m| symlink("..data/../../../x", m.join("l")).unwrap(), "`l` links to `..data/../../../x`, outside"),

@@ -111,7 +111,7 @@ impl Progress for EndsAt {
 }
 
 #[test]
-fn a_copy_that_nobody_needs_ends_at_any_step_and_leaves_nothing() {
+fn an_unneeded_copy_ends_at_any_step_and_leaves_nothing() {
     let folder = folder();
     folder.write("weights.bin", &vec![7; LARGE]);
     File::create(folder.model().join("sparse")).unwrap().set_len(1 << 20).unwrap();

@@ -141,7 +141,7 @@ mod tests {
 
     /// A launcher and a worker of different versions meet during an upgrade.
     #[test]
-    fn the_form_is_held() {
+    fn the_json_form_does_not_drift() {
         let cgroup = CgroupPaths::V2 { dir: "/sys/fs/cgroup/omni/0123456789ab/model".into() };
         let boot = Boot {
             model: "cowsay".into(),

@@ -7,7 +7,7 @@ fn main() -> ExitCode {
     match omni_instance::run() {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            omni_instance::say(&omni_log::chain(&error));
+            omni_instance::log_line(&omni_log::chain(&error));
             ExitCode::FAILURE
         }
     }

@@ -79,7 +79,7 @@ fn no_requirements_is_one_bare_environment_for_all() {
 }
 
 #[test]
-fn what_cannot_be_met_is_said_in_uvs_words() {
+fn unsatisfiable_requirements_are_reported_with_uvs_message() {
     let node = Node::start();
     let scheduler = node.connect();
     let table = [
@@ -239,7 +239,7 @@ fn a_program_that_a_manifest_names_is_never_run_as_root() {
 
 /// A Python outside `/usr`, behind a directory that only root may enter, and a virtual environment of it: as uv makes them.
 #[test]
-fn an_environment_of_a_python_below_a_private_directory_is_asked_and_used() {
+fn an_environment_of_a_python_below_a_private_directory_is_used() {
     let node = Node::start();
     let scheduler = node.connect();
     node.publish("m", &[MODEL]);

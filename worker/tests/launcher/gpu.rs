@@ -238,7 +238,7 @@ fn limit(group: &Path) -> Option<u64> {
 }
 
 #[test]
-fn what_cannot_be_given_is_refused_with_what_to_do() {
+fn unavailable_gpu_files_are_refused_with_advice() {
     let mut gpus = GpuNode::start();
     let (scheduler, snapshot, environment) = gpus.prepared(MODEL);
     let ask = |scheduler: &Scheduler, change: &dyn Fn(&mut GpuSpec)| {

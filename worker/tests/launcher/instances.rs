@@ -28,7 +28,7 @@ fn is_alive(pid: i32) -> bool {
 }
 
 #[test]
-fn started_killed_and_nothing_left() {
+fn a_killed_instance_leaves_nothing() {
     let node = Node::start();
     let scheduler = node.connect();
     let (snapshot, environment) = prepared(&node, &scheduler);

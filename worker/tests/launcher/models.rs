@@ -12,7 +12,7 @@ fn scanned(message: &FromLauncher) -> bool {
 }
 
 #[test]
-fn what_is_there_is_told_then_what_changes() {
+fn existing_models_are_reported_first_then_changes() {
     let mut node = Node::stopped();
     node.write("cowsay/model.py", "x = 1\n");
     node.write("@cf/meta/llama/model.py", "x = 1\n");
@@ -71,7 +71,7 @@ fn what_is_there_is_told_then_what_changes() {
 }
 
 #[test]
-fn the_folder_may_go_and_come_back() {
+fn the_models_folder_may_vanish_and_return() {
     let mut node = Node::stopped();
     node.write("m/model.py", "");
     node.run(&[]);
@@ -84,7 +84,7 @@ fn the_folder_may_go_and_come_back() {
 }
 
 #[test]
-fn a_new_scheduler_hears_everything_and_replaces_the_old() {
+fn a_new_scheduler_receives_everything_and_replaces_the_old() {
     let node = Node::start();
     let first = node.connect();
     first.hear_until(scanned);
@@ -97,7 +97,7 @@ fn a_new_scheduler_hears_everything_and_replaces_the_old() {
 }
 
 #[test]
-fn what_is_not_of_the_wire_ends_the_connection_and_nothing_else() {
+fn an_invalid_message_ends_the_connection_and_nothing_else() {
     let node = Node::start();
     let scheduler = node.connect();
     scheduler.hear_until(scanned);
@@ -109,7 +109,7 @@ fn what_is_not_of_the_wire_ends_the_connection_and_nothing_else() {
 }
 
 #[test]
-fn a_missing_folder_and_a_second_launcher_end_with_a_message() {
+fn a_missing_folder_or_a_second_launcher_is_an_error() {
     let mut node = Node::stopped();
     fs::remove_dir(node.path("models")).unwrap();
     let output = node.command(&["--log-format", "text"]).output().unwrap();
@@ -149,7 +149,7 @@ fn a_folder_that_the_scheduler_could_exchange_is_refused() {
 }
 
 #[test]
-fn one_folder_may_be_for_everything() {
+fn one_folder_may_serve_all_purposes() {
     let mut node = Node::stopped();
     fs::create_dir(node.path("run")).unwrap();
     for folder in ["state", "cache"] {
@@ -192,7 +192,7 @@ fn a_second_launcher_with_folders_of_its_own_keeps_off_the_control_groups_of_the
 }
 
 #[test]
-fn what_models_may_come_back_to_is_kept_and_nothing_goes_before_that_is_known() {
+fn listed_snapshots_are_kept_and_none_is_removed_before_the_list_is_complete() {
     let mut node = Node::start();
     let stored = |node: &Node, snapshot: &SnapshotDigest| node.path("state/snapshots").join(snapshot.as_str()).exists();
     let publish = |node: &Node, scheduler: &Scheduler, text: &str| {
@@ -243,7 +243,7 @@ fn what_models_may_come_back_to_is_kept_and_nothing_goes_before_that_is_known() 
 }
 
 #[test]
-fn a_folder_that_is_reached_by_a_link_is_followed_to_the_next_one() {
+fn a_folder_behind_a_link_is_followed_when_the_link_turns() {
     let mut node = Node::stopped();
     for (folder, text) in [("one", "x = 1\n"), ("two", "x = 2\n")] {
         fs::create_dir_all(node.path(folder).join("m")).unwrap();
@@ -263,7 +263,7 @@ fn a_folder_that_is_reached_by_a_link_is_followed_to_the_next_one() {
 }
 
 #[test]
-fn what_looks_like_a_model_and_is_none_is_told_with_the_reason() {
+fn a_directory_that_only_looks_like_a_model_is_reported_with_the_reason() {
     let mut node = Node::stopped();
     for path in ["team/project/family/name/v1", "outer", "outer/inner"] {
         node.write(&format!("{path}/model.py"), "");

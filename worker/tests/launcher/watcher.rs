@@ -38,7 +38,7 @@ fn watchers(of: Pid) -> Vec<Pid> {
 }
 
 #[test]
-fn a_mount_that_does_not_answer_holds_itself_alone() {
+fn a_mount_that_does_not_answer_blocks_no_other() {
     let mut node = Node::stopped();
     node.write("good/model.py", "");
     let dead = DeadMount::at(&node.path("models/dead"));
@@ -167,7 +167,7 @@ fn a_config_map_is_served_and_its_exchange_is_one_change() {
 }
 
 #[test]
-fn a_version_that_is_come_back_to_is_read_before_and_a_damaged_one_is_refused() {
+fn a_version_to_come_back_to_is_verified_and_refused_when_damaged() {
     let node = Node::start();
     let scheduler = node.connect();
     scheduler.hear_until(scanned);

@@ -73,7 +73,7 @@ fn assert_nothing_left(node: &Node) {
 }
 
 #[test]
-fn one_for_a_generation_through_launchers_and_crashes() {
+fn a_generation_keeps_one_zygote_through_launchers_and_crashes() {
     let mut node = Node::start();
     let scheduler = node.connect();
     let model = prepared(&node, &scheduler);
@@ -150,7 +150,7 @@ fn a_node_that_ends_leaves_none() {
 }
 
 #[test]
-fn a_node_that_ends_leaves_a_launcher_that_somebody_else_started_and_nothing_in_it() {
+fn a_launcher_started_by_a_service_stays_after_the_node_without_instances() {
     let mut node = Node::start();
     let scheduler = node.connect();
     let model = prepared(&node, &scheduler);

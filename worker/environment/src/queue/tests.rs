@@ -51,7 +51,7 @@ fn models_take_turns_and_have_one_place_of_a_kind() {
 }
 
 #[test]
-fn what_is_not_wanted_by_its_model_goes_on_for_another_one() {
+fn an_unwanted_build_goes_on_for_another_model() {
     let mut queue = Queue::new(ONE_EACH);
     queue.add(key(1), "a", Kind::Wheels).unwrap();
     queue.add(key(2), "b", Kind::Wheels).unwrap();

@@ -8,7 +8,7 @@ mod account;
 mod orders;
 
 use super::WorkerError;
-use super::link::ListenError;
+use super::connection::ListenError;
 use super::setup::Place;
 use account::Account;
 use nix::errno::Errno;
@@ -49,9 +49,9 @@ pub(super) enum Source {
 
 /// Something for the loop to pass on.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Word {
+pub(super) enum Output {
     /// To the scheduler, if one is there.
-    Tell(FromWorker),
+    Send(FromWorker),
     /// A line of the worker in the instance's log.
     Note(String),
 }
@@ -109,32 +109,32 @@ impl Memory {
     }
 
     /// A deadline may have passed.
-    pub(super) fn tick(&mut self, now: Duration) -> Vec<Word> {
+    pub(super) fn tick(&mut self, now: Duration) -> Vec<Output> {
         self.handle(Event::Tick, now)
     }
 
     /// A scheduler has said hello.
-    pub(super) fn greet(&mut self, now: Duration) -> Vec<Word> {
-        self.handle(Event::Scheduler, now)
+    pub(super) fn greet(&mut self, now: Duration) -> Vec<Output> {
+        self.handle(Event::NewScheduler, now)
     }
 
     /// An order of the scheduler. Connections whose process is gone are not asked: a copy of such a socket may live on
     /// in a child.
-    pub(super) fn order(&mut self, number: u64, order: GpuOrder, now: Duration) -> Vec<Word> {
-        let mut words = self.catch_up(now);
+    pub(super) fn order(&mut self, number: u64, order: GpuOrder, now: Duration) -> Vec<Output> {
+        let mut outputs = self.catch_up(now);
         let processes = self.processes();
         let gone = self.connections.iter().filter(|(_, connection)| !processes.contains(&connection.pid));
         let gone: Vec<Shim> = gone.map(|(shim, _)| *shim).collect();
-        words.extend(gone.into_iter().flat_map(|shim| self.left(shim, now)));
-        words.extend(self.handle(Event::Asked { number, order }, now));
-        words
+        outputs.extend(gone.into_iter().flat_map(|shim| self.left(shim, now)));
+        outputs.extend(self.handle(Event::Ordered { number, order }, now));
+        outputs
     }
 
     /// Takes one connection, or one packet.
-    pub(super) fn read(&mut self, source: Source, now: Duration) -> Vec<Word> {
+    pub(super) fn read(&mut self, source: Source, now: Duration) -> Vec<Output> {
         match source {
             Source::Listener => self.accept(now).unwrap_or_default(),
-            Source::Shim(shim) => self.hear(shim, now),
+            Source::Shim(shim) => self.receive(shim, now),
         }
     }
 
@@ -145,16 +145,16 @@ impl Memory {
 
     /// Reads events that were there before an order: waiting connections, and a packet of each. A shim that has said
     /// hello receives every order that was given after it.
-    fn catch_up(&mut self, now: Duration) -> Vec<Word> {
-        let mut words: Vec<Word> = (0..CONNECTIONS).map_while(|_| self.accept(now)).flatten().collect();
+    fn catch_up(&mut self, now: Duration) -> Vec<Output> {
+        let mut outputs: Vec<Output> = (0..CONNECTIONS).map_while(|_| self.accept(now)).flatten().collect();
         let shims: Vec<Shim> = self.connections.keys().copied().collect();
-        words.extend(shims.into_iter().flat_map(|shim| self.hear(shim, now)));
-        words
+        outputs.extend(shims.into_iter().flat_map(|shim| self.receive(shim, now)));
+        outputs
     }
 
     /// Accepts a connection of the instance's user; one too many is closed, and its shim tries again later. `None` when
     /// no connection waits.
-    fn accept(&mut self, now: Duration) -> Option<Vec<Word>> {
+    fn accept(&mut self, now: Duration) -> Option<Vec<Output>> {
         let (stream, _) = self.control.accept().ok()?;
         let socket = OwnedFd::from(stream);
         let peer = getsockopt(&socket, sockopt::PeerCredentials).ok()?;
@@ -167,7 +167,7 @@ impl Memory {
         Some(self.handle(Event::Connected { shim }, now))
     }
 
-    fn hear(&mut self, shim: Shim, now: Duration) -> Vec<Word> {
+    fn receive(&mut self, shim: Shim, now: Duration) -> Vec<Output> {
         let Some(connection) = self.connections.get(&shim) else { return vec![] };
         // Larger than a report by one byte: a longer packet is invalid. Descriptors that come with it are dropped by
         // the kernel, because the read has no room for them.
@@ -177,18 +177,18 @@ impl Memory {
             Ok(0) | Err(_) => self.left(shim, now),
             Ok(length) => {
                 let report = packet.get(..length).and_then(Report::from_bytes);
-                self.handle(Event::Said { shim, report }, now)
+                self.handle(Event::Reported { shim, report }, now)
             }
         }
     }
 
-    fn left(&mut self, shim: Shim, now: Duration) -> Vec<Word> {
+    fn left(&mut self, shim: Shim, now: Duration) -> Vec<Output> {
         self.connections.remove(&shim);
         self.handle(Event::Left { shim }, now)
     }
 
-    fn handle(&mut self, event: Event, now: Duration) -> Vec<Word> {
-        let mut words = Vec::new();
+    fn handle(&mut self, event: Event, now: Duration) -> Vec<Output> {
+        let mut outputs = Vec::new();
         for action in self.orders.on(event, now) {
             match action {
                 Action::Send { shim, packet } => {
@@ -196,22 +196,22 @@ impl Memory {
                     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
                     match send(connection.socket.as_raw_fd(), &packet.to_bytes(), flags) {
                         Ok(_) => {}
-                        Err(Errno::EAGAIN) => words.extend(self.handle(Event::Deaf { shim }, now)),
-                        Err(_) => words.extend(self.left(shim, now)),
+                        Err(Errno::EAGAIN) => outputs.extend(self.handle(Event::NotReading { shim }, now)),
+                        Err(_) => outputs.extend(self.left(shim, now)),
                     }
                 }
-                Action::Answer(answer) => words.push(Word::Tell(FromWorker::Gpu(self.report(answer)))),
-                Action::Close { shim, why } => words.extend(self.close(shim, why)),
+                Action::Answer(answer) => outputs.push(Output::Send(FromWorker::Gpu(self.report(answer)))),
+                Action::Close { shim, why } => outputs.extend(self.close(shim, why)),
             }
         }
-        words
+        outputs
     }
 
-    fn close(&mut self, shim: Shim, why: &str) -> Option<Word> {
+    fn close(&mut self, shim: Shim, why: &str) -> Option<Output> {
         let connection = self.connections.remove(&shim)?;
         self.notes_left = self.notes_left.checked_sub(1)?;
         let end = if self.notes_left == 0 { "; no more such lines follow" } else { "" };
-        Some(Word::Note(format!("GPU memory: process {} is disconnected: {why}{end}", connection.pid)))
+        Some(Output::Note(format!("GPU memory: process {} is disconnected: {why}{end}", connection.pid)))
     }
 
     fn report(&self, answer: Answer) -> GpuReport {

@@ -12,7 +12,7 @@ fn texts(journal: &Journal) -> Vec<String> {
 }
 
 #[test]
-fn lines_come_whole_whatever_the_pieces() {
+fn lines_come_whole_from_any_pieces() {
     let mut journal = Journal::new(100);
     for piece in ["one\ntw", "o\r\n", "", "\nthr", "ee"] {
         journal.write(LogStream::Stdout, piece.as_bytes(), at(0));
@@ -58,7 +58,7 @@ fn a_long_line_is_cut_between_characters() {
 }
 
 #[test]
-fn a_flood_is_dropped_counted_and_told() {
+fn a_flood_is_dropped_counted_and_reported() {
     let mut journal = Journal::new(10);
     journal.write(LogStream::Stdout, &b"line\n".repeat(1000), at(0));
     assert_eq!(journal.ring.len(), 10);

@@ -350,7 +350,7 @@ impl Instance {
 }
 
 fn cannot_say() -> Action {
-    Action::Note("the engine cannot say where it is: it has not begun, or it has ended".into())
+    Action::Note("the engine cannot write its stacks: it has not begun, or it has ended".into())
 }
 
 /// Cause from a raw wait status, for every signal there is.

@@ -49,7 +49,7 @@ fn every_end_has_its_cause() {
 }
 
 #[test]
-fn a_stop_is_told_once_and_the_grace_ends_it() {
+fn a_stop_is_sent_once_and_enforced_after_the_grace() {
     let mut instance = Instance::new();
     assert_eq!(instance.on(Event::Stop { grace: ms(1000) }, ms(100)), [Action::StopEngine]);
     assert_eq!(instance.deadline(), Some(ms(1100)));
@@ -62,7 +62,7 @@ fn a_stop_is_told_once_and_the_grace_ends_it() {
 }
 
 #[test]
-fn a_kill_that_does_not_end_it_ends_the_meminfo_file() {
+fn a_kill_without_effect_closes_the_meminfo_file() {
     let mut instance = Instance::new();
     assert_eq!(instance.on(Event::Kill, ms(0)), [Action::Kill]);
     assert_eq!(instance.on(Event::Kill, ms(1)), []);
@@ -74,7 +74,7 @@ fn a_kill_that_does_not_end_it_ends_the_meminfo_file() {
 }
 
 #[test]
-fn an_engine_says_where_it_is_before_it_is_killed() {
+fn an_engine_writes_its_stacks_before_it_is_killed() {
     for event in [Event::Kill, Event::Tick] {
         let mut instance = Instance::new();
         instance.on(Event::Executing { pid: 7 }, ms(0));
@@ -103,7 +103,7 @@ fn an_engine_says_where_it_is_before_it_is_killed() {
 }
 
 #[test]
-fn an_engine_that_runs_has_long_to_say_where_it_is() {
+fn a_running_engine_has_long_to_write_its_stacks() {
     let mut instance = Instance::new();
     assert!(matches!(instance.on(Event::Stacks, ms(0))[..], [Action::Note(_)]), "it has not begun");
     instance.on(Event::Executing { pid: 7 }, ms(0));
@@ -147,7 +147,7 @@ fn a_closed_socket_gives_the_engine_time_to_exit_by_itself() {
 }
 
 #[test]
-fn out_of_memory_and_a_broken_wire_end_everything_at_once() {
+fn out_of_memory_and_a_protocol_violation_end_everything_at_once() {
     for event in [Event::OutOfMemory, Event::EngineBroken("not JSON".into())] {
         let actions = Instance::new().on(event, ms(0));
         assert_eq!(actions.first(), Some(&Action::Kill));
@@ -192,7 +192,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 
 proptest! {
     #[test]
-    fn whatever_happens_the_end_is_final_and_every_deadline_has_an_action(
+    fn the_end_is_final_and_every_deadline_has_an_action(
         events in proptest::collection::vec((any_event(), 0_u64..1000), 0..40),
     ) {
         let mut instance = Instance::new();

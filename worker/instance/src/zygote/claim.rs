@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_elsewhere_is_refused() {
+    fn a_process_of_another_sandbox_is_refused() {
         let own = std::process::id().cast_signed();
         assert!(check(own, "zygote-0123456789ab/model").unwrap_err().contains("not one that the zygote"));
         assert!(check(i32::MAX, "zygote-0123456789ab/model").unwrap_err().contains("is gone"));

@@ -3,23 +3,23 @@
 //!
 //! One poll over pid 1 of the sandbox and its reports, the zygote's socket and output, SIGTERM, the listening socket
 //! and every caller. Serves the files of `/proc` that are ours for all processes of the sandbox, to each those of its
-//! own control group. [`family`] decides, [`hear`] reads the sandbox, [`claim`] checks processes.
+//! own control group. [`fork_queue`] decides, [`input`] reads the sandbox, [`claim`] checks processes.
 //!
 //! Invariants: the sandbox lives as long as this process, and with it every instance from it; only packets of bounded
 //! size are parsed; pid 1 is in the worker's own group, so that the zygote's memory limit can never end anything but
 //! the zygote.
 
 mod claim;
-mod family;
-mod hear;
+mod fork_queue;
+mod input;
 
 use super::journal::{Journal, Moment};
-use super::origin::shown_by;
+use super::process_source::shown_by;
 use super::setup::{Place, protect, release_standard_streams, timeout, unix_ms};
+use super::sockets::Sockets;
 use super::supervise::cause_of;
-use super::wires::Wires;
-use super::{WorkerError, say};
-use family::{Action, Caller, Event, Family};
+use super::{WorkerError, log_line};
+use fork_queue::{Action, Caller, Event, ForkQueue};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
@@ -32,7 +32,7 @@ use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::InstanceId;
 use omni_node_protocol::zygote::{FromZygoteWorker, ToZygote, ToZygoteWorker};
 use omni_process::pidfd;
-use omni_sandbox::{Given, ProcFiles, Sandbox, cgroup_view};
+use omni_sandbox::{ProcFiles, Sandbox, SandboxIo, cgroup_view};
 use omni_worker_spec::Zygote as ZygoteSpec;
 use std::collections::BTreeMap;
 use std::io;
@@ -60,7 +60,7 @@ pub(super) fn run(spec: &ZygoteSpec) -> Result<(), WorkerError> {
     let cause = match Keeper::start(spec, terminate, listener, &socket) {
         Ok(mut keeper) => keeper.serve()?,
         Err(error) => {
-            say(&format!("a zygote could not be started: {}", chain(&error)));
+            log_line(&format!("a zygote could not be started: {}", chain(&error)));
             ExitCause::StartFailed { message: chain(&error) }
         }
     };
@@ -80,12 +80,12 @@ struct Keeper<'a> {
     _proc_files: Server,
     sandbox: Sandbox,
     reporting: bool,
-    wires: Wires,
+    sockets: Sockets,
     groups: Groups,
     shown: Shown,
     journal: Journal,
     told: u64,
-    family: Family,
+    fork_queue: ForkQueue,
     callers: BTreeMap<Caller, Connection>,
     accepted: Caller,
     zygote: Option<i32>,
@@ -128,10 +128,10 @@ impl<'a> Keeper<'a> {
         let own = Group::open(&spec.worker_cgroup)?;
         let shown = shown_by(spec.cpu_millis)?;
         let (mount, connection) = omni_meminfo_fs::prepare()?;
-        let (wires, ends) = Wires::new().map_err(|errno| setup("make the zygote's wires")(errno.into()))?;
+        let (sockets, ends) = Sockets::new().map_err(|errno| setup("make the zygote's sockets")(errno.into()))?;
         let preload = ToZygote::Preload { model_dir: spec.model_dir.clone(), modules: spec.preload.clone() };
-        wires.send(&preload, &[])?;
-        let given = Given {
+        sockets.send(&preload, &[])?;
+        let io = SandboxIo {
             stdout: ends.stdout.as_fd(),
             stderr: ends.stderr.as_fd(),
             engine: Some(ends.engine.as_fd()),
@@ -140,7 +140,7 @@ impl<'a> Keeper<'a> {
             zygote: true,
             group: &group,
         };
-        let mut sandbox = omni_sandbox::spawn(&spec.sandbox, &given)?;
+        let mut sandbox = omni_sandbox::spawn(&spec.sandbox, &io)?;
         drop(mount); // or its server would not see the end of the sandbox
         let groups = Groups::new(cgroup_view(&spec.cgroup, spec.memory_bytes, shown.clone())?);
         let proc_files = connection.serve(groups.clone())?;
@@ -158,12 +158,12 @@ impl<'a> Keeper<'a> {
             _proc_files: proc_files,
             sandbox,
             reporting: true,
-            wires,
+            sockets,
             groups,
             shown,
             journal,
             told: 0,
-            family: Family::new(Duration::from_millis(spec.import_within_ms)),
+            fork_queue: ForkQueue::new(Duration::from_millis(spec.import_within_ms)),
             callers: BTreeMap::new(),
             accepted: 0,
             zygote: None,
@@ -186,7 +186,7 @@ impl<'a> Keeper<'a> {
                     Token::Reports => self.read_reports(),
                     Token::Zygote => self.hear_zygote(),
                     Token::Output => self.read_output(),
-                    Token::Caller(caller) => self.hear(caller),
+                    Token::Caller(caller) => self.receive(caller),
                     Token::End => {
                         self.read_reports();
                         self.spent("its sandbox has ended".into());
@@ -196,7 +196,7 @@ impl<'a> Keeper<'a> {
             }
             self.end_if_hung();
             self.journal.tick(self.moment());
-            if self.gone || self.family.is_over(self.epoch.elapsed()) {
+            if self.gone || self.fork_queue.is_over(self.epoch.elapsed()) {
                 return Ok(self.cause());
             }
         }
@@ -204,12 +204,12 @@ impl<'a> Keeper<'a> {
 
     /// A zygote that hangs would not end by the end of its socket. What came from it is in other groups, or not begun.
     fn end_if_hung(&mut self) {
-        let Some(why) = self.family.hangs(self.epoch.elapsed()) else { return };
+        let Some(why) = self.fork_queue.hangs(self.epoch.elapsed()) else { return };
         // Sent first: a caller that waits for a process sees the end of its socket at the kill, and would have no
         // reason.
         self.spent(why.into());
         if let Err(error) = Group::open(&self.spec.cgroup).and_then(|group| group.kill()) {
-            say(&format!("a zygote that hangs could not be killed: {}", chain(&error)));
+            log_line(&format!("a zygote that hangs could not be killed: {}", chain(&error)));
         }
     }
 
@@ -241,13 +241,13 @@ impl<'a> Keeper<'a> {
         let mut fds = vec![(Token::Terminate, self.terminate.as_fd())];
         fds.extend(self.listener.as_ref().map(|listener| (Token::Listener, listener.as_fd())));
         fds.extend(self.reporting.then(|| (Token::Reports, self.sandbox.reports.as_fd())));
-        let Wires { engine, stdout, stderr } = &self.wires;
+        let Sockets { engine, stdout, stderr } = &self.sockets;
         fds.extend(engine.as_ref().map(|fd| (Token::Zygote, fd.as_fd())));
         fds.extend([stdout, stderr].into_iter().flatten().map(|fd| (Token::Output, fd.as_fd())));
         fds.extend(self.callers.iter().map(|(caller, on)| (Token::Caller(*caller), on.socket.as_fd())));
         fds.push((Token::End, self.sandbox.pidfd.as_fd()));
         let mut polled: Vec<PollFd<'_>> = fds.iter().map(|(_, fd)| PollFd::new(*fd, PollFlags::POLLIN)).collect();
-        let deadline = [self.family.deadline(), self.journal.deadline()].into_iter().flatten().min();
+        let deadline = [self.fork_queue.deadline(), self.journal.deadline()].into_iter().flatten().min();
         match poll(&mut polled, timeout(deadline, self.epoch.elapsed())) {
             Ok(_) => {}
             Err(Errno::EINTR) => return Ok(vec![]),
@@ -258,15 +258,15 @@ impl<'a> Keeper<'a> {
     }
 
     fn handle(&mut self, event: Event) {
-        for action in self.family.on(event, self.epoch.elapsed()) {
+        for action in self.fork_queue.on(event, self.epoch.elapsed()) {
             match action {
                 Action::Fork(caller) => self.fork(caller),
-                Action::Refuse(caller, message) => self.tell(caller, &FromZygoteWorker::Refused { message }),
+                Action::Refuse(caller, message) => self.send(caller, &FromZygoteWorker::Refused { message }),
                 Action::TellEnd(caller, status) => {
                     if let Some(on) = self.callers.get_mut(&caller) {
                         on.process = None;
                     }
-                    self.tell(caller, &FromZygoteWorker::Ended { status });
+                    self.send(caller, &FromZygoteWorker::Ended { status });
                 }
                 Action::Kill(caller) => {
                     let process = self.callers.get(&caller).and_then(|on| on.process.as_ref());
@@ -285,7 +285,7 @@ impl<'a> Keeper<'a> {
         // Absence of the socket tells the launcher.
         self.socket.clear();
         self.listener = None;
-        self.wires.engine = None; // at which it ends
+        self.sockets.engine = None; // at which it ends
     }
 
     fn accept(&mut self) {
@@ -300,7 +300,7 @@ impl<'a> Keeper<'a> {
         self.handle(Event::Came(self.accepted));
     }
 
-    fn hear(&mut self, caller: Caller) {
+    fn receive(&mut self, caller: Caller) {
         let Some(on) = self.callers.get_mut(&caller) else { return };
         match recv_packet::<ToZygoteWorker>(&on.socket) {
             Ok((ToZygoteWorker::Fork { instance }, fds)) if fds.len() == 3 => {
@@ -321,7 +321,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    fn tell(&mut self, caller: Caller, message: &FromZygoteWorker) {
+    fn send(&mut self, caller: Caller, message: &FromZygoteWorker) {
         let told = self.callers.get(&caller).map(|on| send_packet(&on.socket, message, &[]));
         if let Some(Err(_)) = told {
             self.left(caller); // gone, or so far behind that it is no worker of ours
@@ -331,8 +331,8 @@ impl<'a> Keeper<'a> {
     fn fork(&mut self, caller: Caller) {
         let Some(on) = self.callers.get_mut(&caller) else { return };
         let (Some(instance), ends) = (on.instance.clone(), std::mem::take(&mut on.ends)) else { return };
-        match self.wires.send(&ToZygote::Fork { instance: instance.clone() }, &ends) {
-            Ok(()) => self.tell(caller, &FromZygoteWorker::Forking),
+        match self.sockets.send(&ToZygote::Fork { instance: instance.clone() }, &ends) {
+            Ok(()) => self.send(caller, &FromZygoteWorker::Forking),
             Err(error) => self.handle(Event::ForkFailed(instance, format!("the zygote does not listen: {error}"))),
         }
     }
@@ -340,11 +340,11 @@ impl<'a> Keeper<'a> {
     fn claim(&mut self, caller: Caller, pid: i32) {
         match self.claimed(caller, pid) {
             Ok(()) => {
-                let log = self.news();
-                self.tell(caller, &FromZygoteWorker::Claimed { log });
+                let log = self.take_log();
+                self.send(caller, &FromZygoteWorker::Claimed { log });
             }
             Err(message) => {
-                self.tell(caller, &FromZygoteWorker::Refused { message });
+                self.send(caller, &FromZygoteWorker::Refused { message });
                 self.left(caller);
             }
         }
@@ -353,7 +353,7 @@ impl<'a> Keeper<'a> {
     fn claimed(&mut self, caller: Caller, pid: i32) -> Result<(), String> {
         let newborn = claim::check(pid, &self.spec.cgroup.name())?;
         let foreign = || format!("process {pid} is not this instance's");
-        if Some(pid) == self.zygote || self.family.is_held(newborn.inner) || !self.family.may_claim(caller) {
+        if Some(pid) == self.zygote || self.fork_queue.is_held(newborn.inner) || !self.fork_queue.may_claim(caller) {
             return Err(foreign());
         }
         let on = self.callers.get_mut(&caller).ok_or_else(foreign)?;

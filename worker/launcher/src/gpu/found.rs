@@ -3,7 +3,7 @@
 use super::{COMMON, check_device, driver, shim};
 use omni_config::node::Gpu;
 use omni_log::chain;
-use omni_machine::{GpuFiles, Tried};
+use omni_machine::{GpuFiles, Probe};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ pub(crate) fn found(config: &Gpu, program_dir: Option<&Path>) -> GpuFiles {
     }
 }
 
-fn devices(dir: &Path) -> Vec<(String, Tried)> {
+fn devices(dir: &Path) -> Vec<(String, Probe)> {
     let names =
         fs::read_dir(dir).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
     let is_card = |name: &String| name.strip_prefix("nvidia").is_some_and(|number| number.parse::<u32>().is_ok());
@@ -34,7 +34,7 @@ fn devices(dir: &Path) -> Vec<(String, Tried)> {
     names.into_iter().map(check).collect()
 }
 
-fn libraries(dir: Option<&Path>) -> Tried<PathBuf> {
+fn libraries(dir: Option<&Path>) -> Probe<PathBuf> {
     let parent = |(_, path): &(String, PathBuf)| path.parent().map(Path::to_owned);
     let place = driver::libraries(dir).map(|found| found.first().and_then(parent).unwrap_or_default());
     place.map_err(|error| chain(&error)).into()

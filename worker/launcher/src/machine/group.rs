@@ -6,9 +6,9 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use omni_cgroup::{CgroupPaths, Cgroupfs, CpuShare, Driver, Group, GroupName, Limits, Part};
 use omni_log::chain;
-use omni_machine::{Cgroups, Layout, Tried};
+use omni_machine::{Cgroups, Layout, Probe};
 use omni_meminfo_fs::{Groups, Shown};
-use omni_sandbox::{Given, ProcFiles, Report, Sandbox, SandboxSpec, cgroup_view};
+use omni_sandbox::{ProcFiles, Report, Sandbox, SandboxIo, SandboxSpec, cgroup_view};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -26,15 +26,15 @@ const NO_GROUP: &str = "there is no control group for it";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Probes the control groups, and whether a sandbox can be made.
-pub(super) fn probe(settings: &Settings, root: bool) -> (Cgroups, Tried) {
+pub(super) fn probe(settings: &Settings, root: bool) -> (Cgroups, Probe) {
     // Beside the node's own, which may be in use.
     let driver = Cgroupfs::detect(&format!("{}-probe", settings.config.node.cgroup_parent));
     let layout = driver.as_ref().map(|driver| layout(driver.root())).map_err(|error| chain(error)).into();
-    let untried = |why: &str| (Tried::Untried(why.to_owned()), Tried::Untried(why.to_owned()));
+    let untried = |why: &str| (Probe::Untried(why.to_owned()), Probe::Untried(why.to_owned()));
     let (limits, (processors, sandbox)) = match driver {
-        _ if !root => (Tried::Untried(ONLY_ROOT.to_owned()), untried(ONLY_ROOT)),
-        Err(error) => (Tried::Fails(chain(&error)), untried(NO_GROUP)),
-        Ok(driver) => in_group(settings, &driver).unwrap_or_else(|error| (Tried::Fails(error), untried(NO_GROUP))),
+        _ if !root => (Probe::Untried(ONLY_ROOT.to_owned()), untried(ONLY_ROOT)),
+        Err(error) => (Probe::Fails(chain(&error)), untried(NO_GROUP)),
+        Ok(driver) => in_group(settings, &driver).unwrap_or_else(|error| (Probe::Fails(error), untried(NO_GROUP))),
     };
     // Chosen, not tried: a connection to systemd has threads, and a sandbox is made in this process.
     let chosen = settings.drivers().map(|drivers| (drivers.name().to_owned(), drivers.why_files().map(str::to_owned)));
@@ -51,7 +51,7 @@ const fn layout(root: &CgroupPaths) -> Layout {
 }
 
 /// Makes and removes a group, and probes in it. An error is that of its making.
-fn in_group(settings: &Settings, driver: &Cgroupfs) -> Result<(Tried, (Tried<usize>, Tried)), String> {
+fn in_group(settings: &Settings, driver: &Cgroupfs) -> Result<(Probe, (Probe<usize>, Probe)), String> {
     let made = || -> Result<(CgroupPaths, Group), omni_cgroup::Error> {
         remove_old(driver)?;
         let paths = driver.create(&GroupName::new(&format!("{NAME}{}", std::process::id()), Part::Model)?, &LIMITS)?;
@@ -103,7 +103,7 @@ fn sandbox(settings: &Settings, paths: &CgroupPaths, group: &Group) -> Result<()
     // Where there is no FUSE, that is said for itself; everything else is tried all the same.
     let (mount, connection) = omni_meminfo_fs::prepare().ok().unzip();
     let shown = Shown::by_limit(LIMITS.cpu_millis.unwrap_or(u32::MAX)).map_err(|error| chain(&error))?;
-    let given = Given {
+    let io = SandboxIo {
         stdout: null.as_fd(),
         stderr: null.as_fd(),
         engine: None,
@@ -112,7 +112,7 @@ fn sandbox(settings: &Settings, paths: &CgroupPaths, group: &Group) -> Result<()
         zygote: false,
         group,
     };
-    let sandbox = omni_sandbox::spawn(&spec, &given).map_err(|error| chain(&error))?;
+    let sandbox = omni_sandbox::spawn(&spec, &io).map_err(|error| chain(&error))?;
     drop(mount);
     let view = cgroup_view(paths, LIMITS.memory_bytes.unwrap_or(0), shown).map_err(|error| chain(&error))?;
     let server = connection.map(|connection| connection.serve(Groups::new(view))).transpose();

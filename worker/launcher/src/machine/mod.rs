@@ -20,7 +20,7 @@ mod system;
 use super::Settings;
 use nix::unistd::geteuid;
 use omni_log::chain;
-use omni_machine::{Configuration, Machine, Tried};
+use omni_machine::{Configuration, Machine, Probe};
 use std::error::Error;
 
 /// Why something was not tried.
@@ -47,11 +47,11 @@ pub fn probe(settings: &Settings, configuration: Configuration) -> Machine {
 }
 
 /// A trial's end, with all its causes.
-fn tried<T, E: Error + 'static>(result: Result<T, E>) -> Tried<T> {
+fn tried<T, E: Error + 'static>(result: Result<T, E>) -> Probe<T> {
     result.map_err(|error| chain(&error)).into()
 }
 
 /// The end of a trial that only root may make.
-fn as_root<T, E: Error + 'static>(root: bool, trial: impl FnOnce() -> Result<T, E>) -> Tried<T> {
-    if root { tried(trial()) } else { Tried::Untried(ONLY_ROOT.to_owned()) }
+fn as_root<T, E: Error + 'static>(root: bool, trial: impl FnOnce() -> Result<T, E>) -> Probe<T> {
+    if root { tried(trial()) } else { Probe::Untried(ONLY_ROOT.to_owned()) }
 }

@@ -3,14 +3,14 @@
 use super::{ONLY_ROOT, as_root, tried};
 use crate::Settings;
 use nix::unistd::mkdtemp;
-use omni_machine::{Parts, Tried};
+use omni_machine::{Parts, Probe};
 use omni_sandbox::trial;
 use std::fs;
 use std::path::Path;
 
 pub(super) fn probe(settings: &Settings, root: bool) -> Parts {
     let namespaces = |(name, result)| {
-        let untried = Tried::Untried(ONLY_ROOT.to_owned());
+        let untried = Probe::Untried(ONLY_ROOT.to_owned());
         (String::from(name), if root { tried(result) } else { untried })
     };
     Parts {
@@ -18,12 +18,12 @@ pub(super) fn probe(settings: &Settings, root: bool) -> Parts {
         namespaces: trial::namespaces().into_iter().map(namespaces).collect(),
         mounts: as_root(root, trial::mounts),
         meminfo: as_root(root, || omni_meminfo_fs::prepare().map(drop)),
-        cache: if root { cache(settings).into() } else { Tried::Untried(ONLY_ROOT.to_owned()) },
+        cache: if root { cache(settings).into() } else { Probe::Untried(ONLY_ROOT.to_owned()) },
         seccomp: tried(trial::seccomp()),
         landlock: match trial::landlock() {
-            Ok(Some(version)) => Tried::Works(version),
-            Ok(None) => Tried::Fails("this kernel has none, or it is switched off".to_owned()),
-            Err(error) => Tried::Untried(error.chain()),
+            Ok(Some(version)) => Probe::Works(version),
+            Ok(None) => Probe::Fails("this kernel has none, or it is switched off".to_owned()),
+            Err(error) => Probe::Untried(error.chain()),
         },
     }
 }

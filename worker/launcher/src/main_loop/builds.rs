@@ -133,7 +133,7 @@ impl Builds {
     }
 
     /// Records a line of a build; returns the contents whose models get it.
-    pub(super) fn said(&mut self, key: &EnvironmentKey, line: &str) -> BTreeSet<SnapshotDigest> {
+    pub(super) fn add_line(&mut self, key: &EnvironmentKey, line: &str) -> BTreeSet<SnapshotDigest> {
         let Some(waiting) = self.waiting.get_mut(key) else { return BTreeSet::new() };
         waiting.lines.push_back(line.to_owned());
         waiting.lines.drain(..waiting.lines.len().saturating_sub(LINES));
@@ -160,13 +160,13 @@ impl Builds {
     }
 
     /// Messages for the scheduler: all that changed since the last call.
-    pub(super) fn news(&mut self) -> Vec<FromLauncher> {
-        let mut news = Vec::new();
+    pub(super) fn take_changes(&mut self) -> Vec<FromLauncher> {
+        let mut changes = Vec::new();
         let counts = self.queue.counts();
         if self.told != counts {
             self.told = counts;
             let of = |kind| BuildCounts { running: counts.0.of(kind), waiting: counts.1.of(kind) };
-            news.push(FromLauncher::Builds { wheels: of(Kind::Wheels), source: of(Kind::Source) });
+            changes.push(FromLauncher::Builds { wheels: of(Kind::Wheels), source: of(Kind::Source) });
         }
         let stages: Vec<_> = self.waiting.keys().filter_map(|key| Some((key.clone(), self.stage(key)?))).collect();
         for (key, stage) in stages {
@@ -176,9 +176,9 @@ impl Builds {
             };
             waiting.told = Some(stage.clone());
             let tell = |snapshot| FromLauncher::Build { snapshot, stage: stage.clone() };
-            news.extend(waiting.snapshots().into_iter().map(tell));
+            changes.extend(waiting.snapshots().into_iter().map(tell));
         }
-        news
+        changes
     }
 
     /// Resets the sent counts: a new scheduler assumes that nothing is built.
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn who_times_out_again_waits_longer_until_its_content_changes() {
+    fn repeated_timeouts_double_the_pause_until_the_content_changes() {
         const LIMIT: Duration = Duration::from_secs(60);
         let mut late = Late::default();
         let pauses: Vec<_> = (0..6).map(|_| late.add(&key(1), "slow", LIMIT).0.as_secs() / 60).collect();

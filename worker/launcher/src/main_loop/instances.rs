@@ -79,7 +79,7 @@ impl Launcher {
                 chain(&error)
             });
             // A main loop that is gone leaves the instance to the next one.
-            let _ = events.tell(Event::Started { instance: start.spec.instance.clone(), result });
+            let _ = events.send(Event::Started { instance: start.spec.instance.clone(), result });
         };
         thread::Builder::new().name("start".into()).spawn(run).map(drop).map_err(|error| {
             self.instances.end(&id);
@@ -129,7 +129,7 @@ impl Launcher {
                 }
             }
             Some(Phase::Ending) => {}
-            None => self.gone(instance, ExitCause::WorkerLost),
+            None => self.send_gone(instance, ExitCause::WorkerLost),
         }
     }
 
@@ -144,7 +144,7 @@ impl Launcher {
         });
     }
 
-    pub(super) fn gone(&mut self, instance: InstanceId, cause: ExitCause) {
+    pub(super) fn send_gone(&mut self, instance: InstanceId, cause: ExitCause) {
         self.scheduler.send_end(FromLauncher::WorkerGone { instance, cause });
     }
 }

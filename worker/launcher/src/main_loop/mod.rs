@@ -100,7 +100,7 @@ impl Launcher {
                     return Ok(ended);
                 }
             }
-            self.scheduler.link.flush();
+            self.scheduler.connection.flush();
             if let Some(ended) = self.end_if_due() {
                 return Ok(ended);
             }
@@ -123,7 +123,7 @@ impl Launcher {
                 self.end.quitting &= self.context.settings.kept;
             }
             Token::Scheduler => {
-                self.scheduler.link.receive().into_iter().for_each(|message| self.on_message(message));
+                self.scheduler.connection.receive().into_iter().for_each(|message| self.on_message(message));
             }
             Token::Worker(id) => self.on_worker_end(&id),
             Token::Zygote(id) => self.on_zygote_end(id),
@@ -167,9 +167,9 @@ impl Launcher {
                 self.scheduler.links.remove();
                 return Some(Ended::Done);
             }
-            tracing::info!("nothing is left of what the scheduler has stopped");
+            tracing::info!("all instances of the scheduler have ended");
             self.end.quitting = false;
-            self.scheduler.link.close();
+            self.scheduler.connection.close();
         }
         None
     }
@@ -186,14 +186,14 @@ impl Launcher {
             (self.signals.as_fd(), PollFlags::POLLIN, Token::Signal),
             (self.threads.inbox.as_fd(), PollFlags::POLLIN, Token::Inbox),
             (self.scheduler.links.changes(), PollFlags::POLLIN, Token::Links),
-            (self.scheduler.link.listener(), PollFlags::POLLIN, Token::Listener),
+            (self.scheduler.connection.listener(), PollFlags::POLLIN, Token::Listener),
         ];
         // A pipe whose last reader has ended is reported for any set of events.
         let stdout = stdout();
         if self.context.settings.kept && !self.end.unkept {
             fds.push((stdout.as_fd(), PollFlags::empty(), Token::Keeper));
         }
-        if let Some((fd, more)) = self.scheduler.link.peer() {
+        if let Some((fd, more)) = self.scheduler.connection.peer() {
             let write = if more { PollFlags::POLLOUT } else { PollFlags::empty() };
             let read = if self.end.making_way { PollFlags::empty() } else { PollFlags::POLLIN };
             fds.push((fd, read | write, Token::Scheduler));
@@ -233,9 +233,9 @@ impl Launcher {
             tracing::error!(
                 theirs = theirs.newest,
                 ours = VERSIONS.newest,
-                "a scheduler of a version that cannot be spoken to was turned away: upgrade both"
+                "refused a scheduler with an unsupported protocol version: upgrade both"
             );
-            return self.scheduler.link.close();
+            return self.scheduler.connection.close();
         };
         if spoken < theirs.newest.max(VERSIONS.newest) {
             tracing::warn!(
@@ -294,7 +294,7 @@ impl Launcher {
             Event::Gone { instance, cause } => {
                 tracing::info!(%instance, %cause, "the instance is gone");
                 self.instances.end(&instance);
-                self.gone(instance, cause);
+                self.send_gone(instance, cause);
                 self.sweep_snapshots();
             }
         }
@@ -332,7 +332,7 @@ impl Launcher {
         let (events, aside) = (self.threads.events.clone(), work.clone());
         // A main loop that is gone leaves nothing behind here: all is removed already.
         let run = move || {
-            let _ = events.tell(aside());
+            let _ = events.send(aside());
         };
         if let Err(error) = thread::Builder::new().name("reap".into()).spawn(run) {
             tracing::warn!(%error, "no thread to remove an instance in: the launcher does it before all else");

@@ -61,7 +61,7 @@ impl Launcher {
         let (store, events, of) = (Arc::clone(self.snapshots.store()), self.threads.events.clone(), job.clone());
         let run = move || {
             let intact = store.is_intact(&of.snapshot).map_err(|error| chain(&error));
-            let _ = events.tell(Event::Verified { job: Box::new(of), intact }); // a main loop that is gone needs it no more
+            let _ = events.send(Event::Verified { job: Box::new(of), intact }); // a main loop that is gone needs it no more
         };
         if let Err(error) = thread::Builder::new().name("verify".into()).spawn(run) {
             let message = format!("the node has no thread to read this version in: {error}");
@@ -128,7 +128,7 @@ impl Launcher {
 
     /// A build said something.
     pub(super) fn on_build_line(&mut self, key: &EnvironmentKey, line: &str) {
-        for snapshot in self.preparation.builds.said(key, line) {
+        for snapshot in self.preparation.builds.add_line(key, line) {
             self.scheduler.send(FromLauncher::Progress { snapshot, line: line.to_owned() });
         }
     }
@@ -210,7 +210,7 @@ impl Launcher {
         while let Some((key, place)) = self.preparation.builds.queue.begin_next() {
             self.begin_build(&key, Some(place));
         }
-        for message in self.preparation.builds.news() {
+        for message in self.preparation.builds.take_changes() {
             self.scheduler.send(message);
         }
     }
@@ -224,11 +224,11 @@ impl Launcher {
         let run = move || {
             let mut line = |line: &str| {
                 // Without a main loop the line has no recipient.
-                let _ = events.tell(Event::BuildLine { key: key_of.clone(), line: line.to_owned() });
+                let _ = events.send(Event::BuildLine { key: key_of.clone(), line: line.to_owned() });
             };
             let ended = builder.build(&plan, place, &cancelled, &mut line);
             log_end(&plan, &ended);
-            let _ = events.tell(Event::BuildEnded { key: key_of, ended });
+            let _ = events.send(Event::BuildEnded { key: key_of, ended });
         };
         if let Err(error) = thread::Builder::new().name("build".into()).spawn(run) {
             let message = format!("the node has no thread to build the environment in: {error}");

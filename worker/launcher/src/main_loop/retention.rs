@@ -119,7 +119,7 @@ impl Snapshots {
         if model.parse::<ModelName>().is_ok() && self.kept.set(model, snapshots) {
             self.unflushed.add(unflushed.into_iter());
         } else {
-            tracing::warn!(model, "the scheduler asks to keep snapshots of what is no model, or too many");
+            tracing::warn!(model, "the scheduler asks to keep snapshots under a name that is no model's, or too many");
         }
     }
 

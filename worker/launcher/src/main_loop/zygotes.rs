@@ -44,7 +44,7 @@ impl Launcher {
                 chain(&error)
             });
             // A main loop that is gone leaves the zygote to the next one.
-            let _ = events.tell(Event::ZygoteStarted { id: new, result });
+            let _ = events.send(Event::ZygoteStarted { id: new, result });
         };
         match thread::Builder::new().name("zygote".into()).spawn(run) {
             Ok(_) => {

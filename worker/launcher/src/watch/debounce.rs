@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn when_to_look() {
+    fn looks_are_debounced() {
         use Step::{Changed, Done, Later, Published};
         /// Steps with their times, and the time of the next look.
         type Row = (&'static str, &'static [(u64, Step)], Option<u64>);

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn long_ones_keep_nobody_waiting_up_to_a_bound() {
+    fn long_jobs_block_no_others_up_to_a_bound() {
         let start = Instant::now();
         let (young, old) = (start + LONG, start);
         let now = start + LONG + Duration::from_millis(1);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_ones_are_named_once_and_so_are_those_that_wait_for_them() {
+    fn silent_jobs_and_those_that_wait_for_them_are_reported_once() {
         let mut jobs = Jobs::new().unwrap();
         let mut now = Instant::now();
         let gates: Vec<_> = (0..MOST)
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_needs_hears_of_it() {
+    fn an_unneeded_job_is_cancelled() {
         let mut jobs = Jobs::new().unwrap();
         let now = Instant::now();
         let until_unwanted = |pace: &Pace| {

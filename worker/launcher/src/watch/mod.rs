@@ -31,7 +31,7 @@ use nix::sys::signal::Signal;
 use omni_config::Models;
 use omni_log::chain;
 use omni_snapshot::{Copier, Limits, SnapshotError};
-use protocol::{Teller, Told};
+use protocol::{Reporter, ToWatcher};
 use refusal::{open, shown};
 use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ const TROUBLE: Duration = Duration::from_secs(5);
 /// How long to wait for a models folder that went away.
 const MISSING: Duration = Duration::from_secs(1);
 /// Words of the launcher that wait.
-const WORDS: usize = 256;
+const WAITING_MESSAGES: usize = 256;
 
 /// The models folder cannot be watched.
 #[derive(Debug, thiserror::Error)]
@@ -78,34 +78,34 @@ pub enum WatchError {
 pub fn watch(models: &Models, store: &Path, limits: Limits) -> Result<(), WatchError> {
     let _ = prctl::set_pdeathsig(Signal::SIGKILL); // without it, the end of the input is heard
     let copier = Arc::new(Copier::open(store, limits)?);
-    let (words, told) = std::sync::mpsc::sync_channel(WORDS);
+    let (messages, told) = std::sync::mpsc::sync_channel(WAITING_MESSAGES);
     match models {
         Models::Folder(folder) => {
-            let watcher = watcher::Watcher::new(folder, copier, Teller::new(), told)?;
+            let watcher = watcher::Watcher::new(folder, copier, Reporter::new(), told)?;
             let bell = watcher.bell();
             let ring = move || {
                 let _ = bell.write(1);
             };
-            std::thread::spawn(move || hear(&words, ring));
+            std::thread::spawn(move || forward(&messages, ring));
             watcher.run();
         }
         Models::Single(model) => {
-            std::thread::spawn(move || hear(&words, || ()));
-            single::Single::new(model.clone(), copier, Teller::new()).run(&told);
+            std::thread::spawn(move || forward(&messages, || ()));
+            single::Single::new(model.clone(), copier, Reporter::new()).run(&told);
         }
     }
     Ok(())
 }
 
 /// Passes on messages of the launcher, and ends with it, even while other threads hang.
-fn hear(words: &std::sync::mpsc::SyncSender<Told>, ring: impl Fn()) {
+fn forward(messages: &std::sync::mpsc::SyncSender<ToWatcher>, ring: impl Fn()) {
     for line in io::stdin().lock().lines() {
         match line.map(|line| serde_json::from_str(&line)) {
             Ok(Ok(told)) => {
-                let _ = words.send(told); // a watcher that is gone needs it no more
+                let _ = messages.send(told); // a watcher that is gone needs it no more
                 ring();
             }
-            Ok(Err(error)) => tracing::error!(error = chain(&error), "a word that the watcher does not know"),
+            Ok(Err(error)) => tracing::error!(error = chain(&error), "an unknown message to the watcher"),
             Err(_) => break,
         }
     }

@@ -10,7 +10,7 @@ use std::io::{self, Stdout, Write};
 /// From the watcher.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Said {
+pub(super) enum FromWatcher {
     /// A copy was made, named so in the store's directory; without a name, the snapshot is there already.
     Taken { name: String, copy: Option<String>, snapshot: SnapshotDigest, manifest: Option<String> },
     /// A directory cannot be served.
@@ -24,14 +24,14 @@ pub(super) enum Said {
 /// To the watcher.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum Told {
+pub(super) enum ToWatcher {
     /// A single model's directory is to be looked at.
     Look,
     /// The copy of this model could not be used, or its snapshot is gone: it is to be copied anew.
     Again { name: String },
 }
 
-impl Said {
+impl FromWatcher {
     /// A state without a snapshot.
     pub(super) fn of(name: String, state: ModelState) -> Self {
         match state {
@@ -45,15 +45,15 @@ impl Said {
 
 /// The watcher's end.
 #[derive(Debug)]
-pub(super) struct Teller(Stdout);
+pub(super) struct Reporter(Stdout);
 
-impl Teller {
+impl Reporter {
     pub(super) fn new() -> Self {
         Self(io::stdout())
     }
 
     /// Tells the launcher. `false` when there is none any more.
-    pub(super) fn tell(&self, said: &Said) -> bool {
+    pub(super) fn send(&self, said: &FromWatcher) -> bool {
         let Ok(mut line) = serde_json::to_vec(said) else { return false };
         line.push(b'\n');
         let mut out = self.0.lock();

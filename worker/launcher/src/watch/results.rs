@@ -2,7 +2,7 @@
 
 use super::debounce::Debounce;
 use super::jobs::Key;
-use super::protocol::Said;
+use super::protocol::FromWatcher;
 use super::refusal::{Refusal, sendable};
 use super::watcher::Watcher;
 use super::watches::WATCHES;
@@ -39,26 +39,26 @@ impl Watcher {
             (Err(SnapshotError::Changing { .. }), Some(_)) => return true,
             (Ok(None), Some(known)) => {
                 let state = ModelState::Taken { snapshot: known.digest.clone(), manifest: known.manifest.clone() };
-                (Some(known), Said::of(name.to_owned(), state))
+                (Some(known), FromWatcher::of(name.to_owned(), state))
             }
             (Ok(Some(fresh)), _) => match sendable(name, &fresh.snapshot) {
                 Ok(()) => {
                     let Fresh { name: copy, snapshot: Snapshot { digest, manifest, .. } } = &fresh;
                     let (copy, snapshot) = (Some(copy.clone()), digest.clone());
-                    let said = Said::Taken { name: name.to_owned(), copy, snapshot, manifest: manifest.clone() };
+                    let said = FromWatcher::Taken { name: name.to_owned(), copy, snapshot, manifest: manifest.clone() };
                     (Some(fresh.snapshot), said)
                 }
                 Err(refusal) => {
                     self.discard(Some(&fresh), name);
-                    (None, Said::of(name.to_owned(), refusal.state()))
+                    (None, FromWatcher::of(name.to_owned(), refusal.state()))
                 }
             },
-            (Err(error), _) => (None, Said::of(name.to_owned(), Refusal::Snapshot(error).state())),
+            (Err(error), _) => (None, FromWatcher::of(name.to_owned(), Refusal::Snapshot(error).state())),
         };
         self.crowd(name, is_crowded, debounce);
         self.silent.remove(name);
         self.models.insert(name.to_owned(), snapshot);
-        self.out.tell(&said)
+        self.out.send(&said)
     }
 
     /// Says that the folder itself is gone, or is there again, where that has changed.
@@ -67,9 +67,9 @@ impl Watcher {
         match (std::mem::replace(&mut self.lost, error.is_some()), error) {
             (false, Some(error)) => {
                 let message = format!("the models folder is gone, and no model can be served: {error}");
-                self.out.tell(&Said::Refused { name, message, no_model: true })
+                self.out.send(&FromWatcher::Refused { name, message, no_model: true })
             }
-            (true, None) => self.out.tell(&Said::Gone { name }),
+            (true, None) => self.out.send(&FromWatcher::Gone { name }),
             (false, None) | (true, Some(_)) => true,
         }
     }
@@ -81,7 +81,7 @@ impl Watcher {
         }
         self.models.insert(name.clone(), None);
         let message = "its files are being copied: it is served once that is done".to_owned();
-        self.out.tell(&Said::Refused { name, message, no_model: false })
+        self.out.send(&FromWatcher::Refused { name, message, no_model: false })
     }
 
     pub(super) fn discard(&self, copy: Option<&Fresh>, model: &str) {
@@ -105,7 +105,7 @@ impl Watcher {
             let message = chain(&refusal);
             self.silent.insert(name.clone());
             self.models.entry(name.clone()).or_insert(None);
-            self.out.tell(&Said::Refused { name, message, no_model: !is_model })
+            self.out.send(&FromWatcher::Refused { name, message, no_model: !is_model })
         })
     }
 }

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn models_are_found_where_they_can_be_and_the_others_are_told() {
+    fn models_are_found_and_misplaced_ones_are_reported() {
         let dir = models(&[
             "cowsay",
             "@cf/meta/llama",
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_of_one_take_nothing_from_others() {
+    fn one_models_directories_do_not_use_up_the_watches_of_others() {
         let dir = models(&["huge", "good", "good/sub"]);
         for number in 0..=MODEL_DIRECTORIES {
             fs::create_dir(dir.path().join(format!("huge/{number}"))).unwrap();

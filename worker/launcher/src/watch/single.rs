@@ -3,7 +3,7 @@
 //! So an author's change takes no effect until the service is started or reloaded. The scheduler keeps to the first
 //! report: a launcher that is started again, or a connection that is made again, brings no new content either.
 
-use super::protocol::{Said, Teller, Told};
+use super::protocol::{FromWatcher, Reporter, ToWatcher};
 use super::refusal::{Refusal, open, sendable};
 use super::{PATIENCE, TROUBLE};
 use crate::event::ModelState;
@@ -19,23 +19,23 @@ use std::thread;
 pub(super) struct Single {
     model: SingleModel,
     copier: Arc<Copier>,
-    out: Teller,
+    out: Reporter,
     known: Option<Snapshot>,
 }
 
 impl Single {
-    pub(super) const fn new(model: SingleModel, copier: Arc<Copier>, out: Teller) -> Self {
+    pub(super) const fn new(model: SingleModel, copier: Arc<Copier>, out: Reporter) -> Self {
         Self { model, copier, out, known: None }
     }
 
     /// Looks at each request, until the launcher is gone.
-    pub(super) fn run(mut self, told: &Receiver<Told>) {
+    pub(super) fn run(mut self, told: &Receiver<ToWatcher>) {
         while let Ok(told) = told.recv() {
-            if matches!(told, Told::Again { .. }) {
+            if matches!(told, ToWatcher::Again { .. }) {
                 self.known = None; // and what is known by now is not there
             }
             let said = self.look();
-            if !self.out.tell(&said) || !self.out.tell(&Said::Scanned) {
+            if !self.out.send(&said) || !self.out.send(&FromWatcher::Scanned) {
                 return;
             }
         }
@@ -43,7 +43,7 @@ impl Single {
 
     /// Takes a look. A directory that is being written, and trouble of the node's own, are waited for: they are no
     /// statement about the model.
-    fn look(&mut self) -> Said {
+    fn look(&mut self) -> FromWatcher {
         loop {
             let again = match self.take() {
                 Ok(said) => return said,
@@ -53,7 +53,7 @@ impl Single {
                 }
                 Err(refusal) => {
                     let state = ModelState::Refused { message: chain(&refusal) };
-                    return Said::of(self.model.name.as_str().to_owned(), state);
+                    return FromWatcher::of(self.model.name.as_str().to_owned(), state);
                 }
             };
             let (refusal, pause) = again;
@@ -62,7 +62,7 @@ impl Single {
         }
     }
 
-    fn take(&mut self) -> Result<Said, Refusal> {
+    fn take(&mut self) -> Result<FromWatcher, Refusal> {
         let (dir, name) = (&self.model.dir, self.model.name.as_str());
         let folder = open(dir.parent().unwrap_or(dir)).map_err(Refusal::Above)?;
         if dir.is_dir() && dir.join("model.py").symlink_metadata().is_err() {
@@ -81,6 +81,6 @@ impl Single {
         }
         let Snapshot { digest, manifest, .. } = snapshot.clone();
         self.known = Some(snapshot);
-        Ok(Said::Taken { name: name.to_owned(), copy, snapshot: digest, manifest })
+        Ok(FromWatcher::Taken { name: name.to_owned(), copy, snapshot: digest, manifest })
     }
 }

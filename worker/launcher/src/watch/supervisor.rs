@@ -1,7 +1,7 @@
 //! Launcher's side of the watcher: starts it, starts it again when it has ended, and passes its reports to the main
 //! loop.
 
-use super::protocol::{Said, Told};
+use super::protocol::{FromWatcher, ToWatcher};
 use super::{TROUBLE, WatchError, open};
 use crate::event::{Event, Events, ModelState};
 use crate::settings::Settings;
@@ -49,7 +49,7 @@ struct Line {
 }
 
 impl Line {
-    fn say(&mut self, told: &Told) {
+    fn send(&mut self, told: &ToWatcher) {
         let Ok(mut line) = serde_json::to_vec(told) else { return };
         line.push(b'\n');
         if let Some(to) = &mut self.to {
@@ -67,7 +67,7 @@ impl RescanHandle {
         let Some(line) = &self.0 else { return false };
         let mut line = locked(line);
         line.wanted = true;
-        line.say(&Told::Look);
+        line.send(&ToWatcher::Look);
         true
     }
 }
@@ -160,30 +160,30 @@ impl Watch {
             }
             (line.to, line.runs) = (child.stdin.take(), true);
             if line.wanted {
-                line.say(&Told::Look);
+                line.send(&ToWatcher::Look);
             }
         }
         let mut said = BTreeSet::new();
         for line in child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()) {
             let Ok(line) = line else { break };
             let goes_on = match serde_json::from_str(&line) {
-                Ok(Said::Taken { name, copy, snapshot, manifest }) => {
+                Ok(FromWatcher::Taken { name, copy, snapshot, manifest }) => {
                     said.insert(name.clone());
                     self.taken(name, copy, ModelState::Taken { snapshot, manifest })
                 }
-                Ok(Said::Refused { name, message, no_model }) => {
+                Ok(FromWatcher::Refused { name, message, no_model }) => {
                     said.insert(name.clone());
                     let state =
                         if no_model { ModelState::NoModel { message } } else { ModelState::Refused { message } };
-                    self.tell(name, state)
+                    self.send(name, state)
                 }
-                Ok(Said::Gone { name }) => {
+                Ok(FromWatcher::Gone { name }) => {
                     said.remove(&name);
-                    self.tell(name, ModelState::Gone)
+                    self.send(name, ModelState::Gone)
                 }
-                Ok(Said::Scanned) => self.scanned(&said),
+                Ok(FromWatcher::Scanned) => self.scanned(&said),
                 Err(error) => {
-                    tracing::error!(error = chain(&error), "the watcher says what is not known");
+                    tracing::error!(error = chain(&error), "an unknown message of the watcher");
                     true
                 }
             };
@@ -208,20 +208,20 @@ impl Watch {
         true
     }
 
-    fn tell(&mut self, name: String, state: ModelState) -> bool {
+    fn send(&mut self, name: String, state: ModelState) -> bool {
         if state == ModelState::Gone {
             self.known.remove(&name);
         } else {
             self.known.insert(name.clone());
         }
-        self.events.tell(Event::Model { name, state })
+        self.events.send(Event::Model { name, state })
     }
 
     /// A model that an earlier watcher has reported and this one has not is gone.
     fn scanned(&mut self, said: &BTreeSet<String>) -> bool {
         locked(&self.line).wanted = false;
         let gone: Vec<_> = self.known.difference(said).cloned().collect();
-        gone.into_iter().all(|name| self.tell(name, ModelState::Gone)) && self.events.tell(Event::Scanned)
+        gone.into_iter().all(|name| self.send(name, ModelState::Gone)) && self.events.send(Event::Scanned)
     }
 
     /// A copy was made, or what is in the store already is right. Until the main loop knows of it, it is held.
@@ -229,22 +229,22 @@ impl Watch {
         let ModelState::Taken { snapshot, .. } = &state else { return true };
         let Some(copy) = copy else {
             if self.store.hold(snapshot) {
-                return self.tell(name, state);
+                return self.send(name, state);
             }
-            locked(&self.line).say(&Told::Again { name });
+            locked(&self.line).send(&ToWatcher::Again { name });
             return true;
         };
         while let Err(error) = self.store.adopt(&copy, snapshot) {
             let message = chain(&error);
             if self.models.single().is_none() {
                 let _ = self.store.discard(&copy); // what is left goes when the store is next opened
-                locked(&self.line).say(&Told::Again { name: name.clone() });
-                return self.tell(name, ModelState::Refused { message });
+                locked(&self.line).send(&ToWatcher::Again { name: name.clone() });
+                return self.send(name, ModelState::Refused { message });
             }
             // Trouble of the node's own says nothing of its only model.
             tracing::warn!(error = message, "a snapshot cannot be put into the store: trying again");
             thread::sleep(TROUBLE);
         }
-        self.tell(name, state)
+        self.send(name, state)
     }
 }

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_around_or_inside_of_a_change_is_looked_at() {
+    fn models_around_or_inside_of_a_change_are_looked_at() {
         let changed = |path: &str| Changed::Below([PathBuf::from(path)].into());
         for (change, path, expected) in
             [("a/b", "a", true), ("a", "a/b", true), ("", "a", true), ("ab", "a", false), ("a/c", "a/b", false)]

@@ -4,7 +4,7 @@ use super::debounce::Debounce;
 use super::jobs::{Ended, Jobs, Key, Outcome, Pace};
 use super::missing::Missing;
 use super::place::Place;
-use super::protocol::{Said, Teller, Told};
+use super::protocol::{FromWatcher, Reporter, ToWatcher};
 use super::refusal::Refusal;
 use super::scan::{Found, Scan, Unit, names, scan};
 use super::unit::{Changed, State};
@@ -31,8 +31,8 @@ const TURN: Duration = Duration::from_millis(500);
 pub(super) struct Watcher {
     pub(super) folder: PathBuf,
     pub(super) copier: Arc<Copier>,
-    pub(super) out: Teller,
-    told: Receiver<Told>,
+    pub(super) out: Reporter,
+    told: Receiver<ToWatcher>,
     pub(super) watches: Arc<Watches>,
     pub(super) jobs: Jobs,
     /// The folder at the last look.
@@ -63,8 +63,8 @@ impl Watcher {
     pub(super) fn new(
         folder: &Path,
         copier: Arc<Copier>,
-        out: Teller,
-        told: Receiver<Told>,
+        out: Reporter,
+        told: Receiver<ToWatcher>,
     ) -> Result<Self, WatchError> {
         Ok(Self {
             folder: folder.to_owned(),
@@ -122,7 +122,7 @@ impl Watcher {
                 timeout,
             );
             match polled {
-                Ok(_) | Err(Errno::EINTR) => self.hear(&mut debounce),
+                Ok(_) | Err(Errno::EINTR) => self.receive(&mut debounce),
                 Err(errno) => {
                     tracing::error!(%errno, "the models folder is not watched any more");
                     return;
@@ -131,7 +131,7 @@ impl Watcher {
         }
     }
 
-    fn hear(&mut self, debounce: &mut Debounce) {
+    fn receive(&mut self, debounce: &mut Debounce) {
         loop {
             let events = match self.watches.read() {
                 Err(Errno::EAGAIN | Errno::EINTR) => return,
@@ -245,7 +245,7 @@ impl Watcher {
     /// Tells what has become of jobs, and what the launcher has said.
     fn collect(&mut self, debounce: &mut Debounce) -> bool {
         for told in self.told.try_iter() {
-            if let Told::Again { name } = told {
+            if let ToWatcher::Again { name } = told {
                 self.models.insert(name.clone(), None);
                 self.changed.add(name.into(), WATCHES);
                 debounce.later(Instant::now() + TROUBLE);
@@ -276,7 +276,7 @@ impl Watcher {
         }
         if !self.scanned && self.units.values().all(|state| state.scan.is_some()) && self.jobs.is_settled() {
             self.scanned = true;
-            return self.out.tell(&Said::Scanned);
+            return self.out.send(&FromWatcher::Scanned);
         }
         true
     }
@@ -353,7 +353,7 @@ impl Watcher {
             self.models.remove(&name);
             self.crowded.remove(&name);
             self.silent.remove(&name);
-            self.out.tell(&Said::Gone { name })
+            self.out.send(&FromWatcher::Gone { name })
         })
     }
 
@@ -365,6 +365,6 @@ impl Watcher {
         };
         self.silent.remove(name);
         self.models.insert(name.to_owned(), None);
-        self.out.tell(&Said::of(name.to_owned(), refusal.state()))
+        self.out.send(&FromWatcher::of(name.to_owned(), refusal.state()))
     }
 }

@@ -1,6 +1,6 @@
 //! GPUs: the driver, each card, and what models are given of both. Pure.
 
-use omni_machine::{Card, GpuFiles, Service, Tried};
+use omni_machine::{Card, GpuFiles, Probe, Service};
 
 use super::{Check, Line};
 use crate::human::size;
@@ -12,9 +12,9 @@ const COMMON: [&str; 2] = ["nvidiactl", "nvidia-uvm"];
 
 pub(super) fn lines(files: &GpuFiles, service: &Result<Service, String>) -> Vec<Line> {
     let cards = match service.as_ref().map(|service| &service.cards) {
-        Ok(Tried::Works(cards)) => cards,
-        Ok(Tried::Fails(words)) => return vec![driver(files).failed(words)],
-        Ok(Tried::Untried(words)) | Err(words) => return vec![driver(files).unknown(words)],
+        Ok(Probe::Works(cards)) => cards,
+        Ok(Probe::Fails(words)) => return vec![driver(files).failed(words)],
+        Ok(Probe::Untried(words)) | Err(words) => return vec![driver(files).unknown(words)],
     };
     let version = files.driver.as_ref().map_or_else(String::new, |version| format!("{version}, "));
     let mut lines = vec![driver(files).ok(format!("{version}cards: {}", cards.len()))];

@@ -12,7 +12,7 @@ mod tests;
 
 use std::path::PathBuf;
 
-use omni_machine::{Machine, Service, Tried};
+use omni_machine::{Machine, Probe, Service};
 use serde::Serialize;
 
 /// Answers of the node's programs.
@@ -124,11 +124,11 @@ impl Check {
     }
 
     /// By how a trial ended.
-    fn tried<T>(self, trial: &Tried<T>, found: impl FnOnce(&T) -> String) -> Line {
+    fn tried<T>(self, trial: &Probe<T>, found: impl FnOnce(&T) -> String) -> Line {
         match trial {
-            Tried::Works(value) => self.ok(found(value)),
-            Tried::Fails(words) => self.failed(words),
-            Tried::Untried(why) => self.unknown(why),
+            Probe::Works(value) => self.ok(found(value)),
+            Probe::Fails(words) => self.failed(words),
+            Probe::Untried(why) => self.unknown(why),
         }
     }
 }

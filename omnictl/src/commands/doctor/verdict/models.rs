@@ -1,6 +1,6 @@
 //! Lines about folders and their disks, uv, Python. Pure.
 
-use omni_machine::{Disk, Folder, Machine, Python, Role, Tried};
+use omni_machine::{Disk, Folder, Machine, Probe, Python, Role};
 
 use super::{Check, Line};
 use crate::human::size;
@@ -31,8 +31,8 @@ fn folder(folder: &Folder) -> Vec<Line> {
     let name = name(folder.role);
     let there = if folder.exists { path.to_string() } else { format!("{path}, which a start makes") };
     let disk = match &folder.disk {
-        Tried::Works(disk) => disk,
-        Tried::Fails(words) | Tried::Untried(words) => {
+        Probe::Works(disk) => disk,
+        Probe::Fails(words) | Probe::Untried(words) => {
             let check = Check::needed(name, "the node may be unable to write there", format!("look at {path}"));
             return vec![check.unknown(words)];
         }
@@ -95,16 +95,16 @@ fn uv(machine: &Machine) -> Line {
 
 fn python(pythons: &[Python]) -> Line {
     let found = |python: &Python| match &python.found {
-        Tried::Works((path, version)) => Some(format!("{version} at {}", path.display())),
-        Tried::Fails(_) | Tried::Untried(_) => None,
+        Probe::Works((path, version)) => Some(format!("{version} at {}", path.display())),
+        Probe::Fails(_) | Probe::Untried(_) => None,
     };
     let all: Vec<String> = pythons.iter().filter_map(found).collect();
     let default = pythons.iter().find(|python| python.is_default);
     let release = default.map_or("3", |python| &python.release);
     let mend = format!("apt-get install python{release}, or name an interpreter below [python.interpreters]");
     let broken = pythons.iter().find_map(|python| match &python.found {
-        Tried::Fails(words) if python.is_named => Some(words),
-        Tried::Works(_) | Tried::Fails(_) | Tried::Untried(_) => None,
+        Probe::Fails(words) if python.is_named => Some(words),
+        Probe::Works(_) | Probe::Fails(_) | Probe::Untried(_) => None,
     });
     if all.is_empty() {
         return Check::needed("Python", "no model can run", mend).failed("no release that models can ask for is here");

@@ -1,6 +1,6 @@
 //! The sandbox of a model: its parts, and the whole of it. Pure.
 
-use omni_machine::{LANDLOCK_SCOPES, Machine, Parts, Tried};
+use omni_machine::{LANDLOCK_SCOPES, Machine, Parts, Probe};
 
 use super::{Check, Line};
 
@@ -43,15 +43,15 @@ pub(super) fn lines(machine: &Machine) -> Vec<Line> {
     lines
 }
 
-fn walls(landlock: &Tried<i32>) -> Line {
+fn walls(landlock: &Probe<i32>) -> Line {
     match landlock {
-        Tried::Works(version) if *version < LANDLOCK_SCOPES => Check::wanted(
+        Probe::Works(version) if *version < LANDLOCK_SCOPES => Check::wanted(
             "Landlock",
             "a model with the host's network connects to abstract sockets of the host, as container runtimes have some",
             "Linux 6.12 or newer; else no model in `host-access` of [network] that is not trusted with them",
         )
         .failed(format!("version {version}: no wall around abstract sockets")),
-        Tried::Works(_) | Tried::Fails(_) | Tried::Untried(_) => Check::wanted(
+        Probe::Works(_) | Probe::Fails(_) | Probe::Untried(_) => Check::wanted(
             "Landlock",
             "a second wall behind the mounts of each sandbox: models still run",
             "Linux 5.13 or newer, with landlock in /sys/kernel/security/lsm: lsm=landlock,... on the kernel's command line",
@@ -69,7 +69,7 @@ fn clone() -> Check {
     needed("clone3, pidfd", mend)
 }
 
-fn namespace(kind: &str, trial: &Tried) -> Line {
+fn namespace(kind: &str, trial: &Probe) -> Line {
     let mend = match kind {
         "user" => "sysctl -w user.max_user_namespaces=15000; with AppArmor of Ubuntu: sysctl -w \
                    kernel.apparmor_restrict_unprivileged_userns=0"

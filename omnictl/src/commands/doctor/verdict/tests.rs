@@ -1,8 +1,8 @@
 //! Kinds of machines, and what is said of each.
 
 use omni_machine::{
-    Card, Cgroups, Configuration, Disk, Folder, GpuFiles, Identity, Layout, Limits, Machine, Parts, Python, Role,
-    Service, Tried, Uv,
+    Card, Cgroups, Configuration, Disk, Folder, GpuFiles, Identity, Layout, Limits, Machine, Parts, Probe, Python,
+    Role, Service, Uv,
 };
 
 use super::{Answers, Line, State, host, lines, serves};
@@ -13,7 +13,7 @@ const ALL: u64 = (1 << 41) - 1;
 fn machine() -> Machine {
     let disk = Disk { free_bytes: 40 << 30, free_files: None, read_only: false, no_exec: false, is_memory: false };
     let folder =
-        |(role, path): (Role, &str), disk| Folder { role, path: path.into(), exists: true, disk: Tried::Works(disk) };
+        |(role, path): (Role, &str), disk| Folder { role, path: path.into(), exists: true, disk: Probe::Works(disk) };
     let memory = Disk { is_memory: true, ..disk };
     let namespaces = ["mnt", "pid", "ipc", "uts", "net", "cgroup", "user"];
     let python = |release: &str| Python {
@@ -21,8 +21,8 @@ fn machine() -> Machine {
         is_default: release == "3.11",
         is_named: false,
         found: match release {
-            "3.11" => Tried::Works(("/usr/bin/python3.11".into(), "3.11.2".into())),
-            _ => Tried::Fails("there is none".into()),
+            "3.11" => Probe::Works(("/usr/bin/python3.11".into(), "3.11.2".into())),
+            _ => Probe::Fails("there is none".into()),
         },
     };
     Machine {
@@ -30,28 +30,28 @@ fn machine() -> Machine {
         identity: Identity { uid: 0, capabilities: ALL, confined: false },
         configuration: Configuration { file: Some("/etc/omni/omni.toml".into()), problem: None },
         cgroups: Cgroups {
-            layout: Tried::Works(Layout::Unified),
-            driver: Tried::Works(("systemd".into(), None)),
-            limits: Tried::Works(()),
-            processors: Tried::Works(8),
+            layout: Probe::Works(Layout::Unified),
+            driver: Probe::Works(("systemd".into(), None)),
+            limits: Probe::Works(()),
+            processors: Probe::Works(8),
             confined: false,
         },
         parts: Parts {
-            child: Tried::Works(()),
-            namespaces: namespaces.map(|name| (name.to_owned(), Tried::Works(()))).into(),
-            mounts: Tried::Works(()),
-            meminfo: Tried::Works(()),
-            cache: Tried::Works(()),
-            seccomp: Tried::Works(()),
-            landlock: Tried::Works(6),
+            child: Probe::Works(()),
+            namespaces: namespaces.map(|name| (name.to_owned(), Probe::Works(()))).into(),
+            mounts: Probe::Works(()),
+            meminfo: Probe::Works(()),
+            cache: Probe::Works(()),
+            seccomp: Probe::Works(()),
+            landlock: Probe::Works(6),
         },
-        sandbox: Tried::Works(()),
+        sandbox: Probe::Works(()),
         limits: Limits {
             open_files: Some(524_288),
             connections: 12_000,
             process_ids: Some(4_194_304),
             watches: Some(65_536),
-            watcher: Tried::Works(()),
+            watcher: Probe::Works(()),
         },
         folders: vec![
             folder((Role::Models, "/srv/models"), disk),
@@ -59,26 +59,26 @@ fn machine() -> Machine {
             folder((Role::Cache, "/var/cache/omni"), disk),
             folder((Role::Runtime, "/run/omni"), memory),
         ],
-        uv: Some(Uv { path: "/usr/lib/omni/uv".into(), version: Tried::Works("uv 0.13.8".into()) }),
+        uv: Some(Uv { path: "/usr/lib/omni/uv".into(), version: Probe::Works("uv 0.13.8".into()) }),
         pythons: ["3.9", "3.10", "3.11", "3.12"].map(python).into(),
         gpu: GpuFiles {
             driver: None,
-            devices: ["nvidiactl", "nvidia-uvm"].map(|name| (name.to_owned(), Tried::Fails("not there".into()))).into(),
-            libraries: Tried::Fails("there is no libcuda.so.1".into()),
+            devices: ["nvidiactl", "nvidia-uvm"].map(|name| (name.to_owned(), Probe::Fails("not there".into()))).into(),
+            libraries: Probe::Fails("there is no libcuda.so.1".into()),
             shim: true,
         },
     }
 }
 
-fn no_cards() -> Tried<Vec<Card>> {
-    Tried::Fails("no NVIDIA driver can be used: libnvidia-ml.so.1: cannot open shared object file".into())
+fn no_cards() -> Probe<Vec<Card>> {
+    Probe::Fails("no NVIDIA driver can be used: libnvidia-ml.so.1: cannot open shared object file".into())
 }
 
-fn closed(cards: Tried<Vec<Card>>) -> Result<Service, String> {
+fn closed(cards: Probe<Vec<Card>>) -> Result<Service, String> {
     Ok(Service { cards, exposure: Vec::new() })
 }
 
-fn asked(machine: Machine, cards: Tried<Vec<Card>>) -> Vec<Line> {
+fn asked(machine: Machine, cards: Probe<Vec<Card>>) -> Vec<Line> {
     looked_at(machine, closed(cards))
 }
 
@@ -117,11 +117,11 @@ fn a_virtual_machine_lacks_only_a_gpu() {
 #[test]
 fn a_hybrid_machine_without_a_capability_that_no_sandbox_needs_serves_all_the_same() {
     let mut hybrid = machine();
-    hybrid.cgroups.layout = Tried::Works(Layout::Hybrid);
+    hybrid.cgroups.layout = Probe::Works(Layout::Hybrid);
     let why = Some("the controllers are not in the unified tree".into());
-    hybrid.cgroups.driver = Tried::Works(("cgroupfs".into(), why));
+    hybrid.cgroups.driver = Probe::Works(("cgroupfs".into(), why));
     hybrid.identity.capabilities = ALL & !(1 << 24);
-    hybrid.cgroups.processors = Tried::Fails("there is no cpuset controller".into());
+    hybrid.cgroups.processors = Probe::Fails("there is no cpuset controller".into());
     hybrid.limits.open_files = Some(20_000);
     hybrid.limits.process_ids = Some(32_768);
     let lines = asked(hybrid, no_cards());
@@ -145,13 +145,13 @@ fn a_capability_that_every_sandbox_needs_is_named() {
 fn a_container_without_privileges_lists_each_lack() {
     let mut container = machine();
     container.identity = Identity { uid: 0, capabilities: ALL, confined: true };
-    container.cgroups.limits = Tried::Fails("cannot create /sys/fs/cgroup/omni-probe: Read-only file system".into());
-    container.cgroups.processors = Tried::Untried("there is no control group for it".into());
+    container.cgroups.limits = Probe::Fails("cannot create /sys/fs/cgroup/omni-probe: Read-only file system".into());
+    container.cgroups.processors = Probe::Untried("there is no control group for it".into());
     container.cgroups.confined = true;
-    container.parts.meminfo = Tried::Fails("cannot open /dev/fuse: No such file or directory".into());
-    container.parts.cache = Tried::Fails("attach the cache image: No such file or directory".into());
-    container.parts.landlock = Tried::Fails("this kernel has none".into());
-    container.sandbox = Tried::Untried("there is no control group for it".into());
+    container.parts.meminfo = Probe::Fails("cannot open /dev/fuse: No such file or directory".into());
+    container.parts.cache = Probe::Fails("attach the cache image: No such file or directory".into());
+    container.parts.landlock = Probe::Fails("this kernel has none".into());
+    container.sandbox = Probe::Untried("there is no control group for it".into());
     container.folders[0].exists = false;
     container.uv = None;
     let lines = asked(container, no_cards());
@@ -175,11 +175,11 @@ fn a_container_without_privileges_lists_each_lack() {
 
 #[test]
 fn checks_that_need_root_are_unknown_to_others() {
-    let untried = || Tried::Untried("only root may try it".into());
+    let untried = || Probe::Untried("only root may try it".into());
     let mut user = machine();
     user.identity = Identity { uid: 1000, capabilities: 0, confined: false };
     user.cgroups.limits = untried();
-    user.cgroups.processors = Tried::Untried("only root may try it".into());
+    user.cgroups.processors = Probe::Untried("only root may try it".into());
     user.parts.mounts = untried();
     user.sandbox = untried();
     let lines = asked(user, no_cards());
@@ -195,7 +195,7 @@ fn an_old_driver_is_named_with_what_it_lacks() {
     let mut old = machine();
     old.gpu.driver = Some("418.226.00".into());
     let symbol = "no NVIDIA driver can be used: undefined symbol: nvmlDeviceGetComputeRunningProcesses_v2";
-    let lines = asked(old, Tried::Fails(symbol.into()));
+    let lines = asked(old, Probe::Fails(symbol.into()));
     assert_eq!(wrong(&lines), [("GPU driver", State::Degraded)]);
     let line = find(&lines, "GPU driver");
     assert_eq!(line.found, symbol);
@@ -206,16 +206,16 @@ fn an_old_driver_is_named_with_what_it_lacks() {
 fn a_card_without_unified_memory_or_its_device_file() {
     let card = |index: u32, unified| Card { index, minor: index, name: "H100".into(), total_bytes: 80 << 30, unified };
     let mut two = machine();
-    let works = |name: &str| (name.to_owned(), Tried::Works(()));
-    let uvm = ("nvidia-uvm".to_owned(), Tried::Fails("not there".into()));
+    let works = |name: &str| (name.to_owned(), Probe::Works(()));
+    let uvm = ("nvidia-uvm".to_owned(), Probe::Fails("not there".into()));
     two.gpu = GpuFiles {
         driver: Some("570.86".into()),
         devices: vec![works("nvidia0"), works("nvidiactl"), uvm],
-        libraries: Tried::Works("/usr/lib/x86_64-linux-gnu".into()),
+        libraries: Probe::Works("/usr/lib/x86_64-linux-gnu".into()),
         shim: true,
     };
-    let cards = vec![card(0, Tried::Works(())), card(1, Tried::Fails("it has no concurrent managed access".into()))];
-    let lines = asked(two, Tried::Works(cards));
+    let cards = vec![card(0, Probe::Works(())), card(1, Probe::Fails("it has no concurrent managed access".into()))];
+    let lines = asked(two, Probe::Works(cards));
     assert_eq!(
         wrong(&lines),
         [("GPU 1", State::Degraded), ("nvidia1", State::Degraded), ("nvidia-uvm", State::Degraded)]
@@ -230,20 +230,20 @@ fn every_problem_is_reported_alone() {
     type Break = fn(&mut Machine);
     type Change = fn(&mut Disk);
     let disk = |machine: &mut Machine, place: usize, change: Change| {
-        let Tried::Works(disk) = &mut machine.folders[place].disk else { panic!("a disk") };
+        let Probe::Works(disk) = &mut machine.folders[place].disk else { panic!("a disk") };
         change(disk);
     };
-    let full: Break = |machine| machine.folders[1].disk = Tried::Fails("Stale file handle".into());
+    let full: Break = |machine| machine.folders[1].disk = Probe::Fails("Stale file handle".into());
     let table: [(&str, State, Break); 11] = [
-        ("driver of groups", State::Missing, |machine| machine.cgroups.driver = Tried::Fails("no system bus".into())),
+        ("driver of groups", State::Missing, |machine| machine.cgroups.driver = Probe::Fails("no system bus".into())),
         ("configuration", State::Missing, |machine| machine.configuration.problem = Some("line 3: unknown key".into())),
         ("privileges", State::Missing, |machine| machine.identity.capabilities = ALL & !(1 << 21)),
         ("kernel", State::Degraded, |machine| machine.kernel = "5.10.0-26-amd64".into()),
         ("kernel", State::Unknown, |machine| machine.kernel = "x".into()),
         ("open files", State::Degraded, |machine| machine.limits.open_files = Some(1024)),
         ("watched directories", State::Degraded, |machine| machine.limits.watches = Some(100)),
-        ("watchers", State::Missing, |machine| machine.limits.watcher = Tried::Fails("EMFILE".into())),
-        ("net namespace", State::Missing, |machine| machine.parts.namespaces[4].1 = Tried::Fails("EPERM".into())),
+        ("watchers", State::Missing, |machine| machine.limits.watcher = Probe::Fails("EMFILE".into())),
+        ("net namespace", State::Missing, |machine| machine.parts.namespaces[4].1 = Probe::Fails("EPERM".into())),
         ("Python", State::Missing, |machine| machine.pythons.clear()),
         ("state folder", State::Unknown, full),
     ];
@@ -275,8 +275,8 @@ fn every_problem_is_reported_alone() {
 #[test]
 fn another_python_than_the_usual_one_is_not_enough_for_all_models() {
     let mut new = machine();
-    new.pythons[2].found = Tried::Fails("there is none".into());
-    new.pythons[3].found = Tried::Works(("/usr/bin/python3.12".into(), "3.12.3".into()));
+    new.pythons[2].found = Probe::Fails("there is none".into());
+    new.pythons[3].found = Probe::Works(("/usr/bin/python3.12".into(), "3.12.3".into()));
     let lines = asked(new, no_cards());
     let line = find(&lines, "Python");
     assert_eq!((line.state, line.needed), (State::Degraded, false));
@@ -320,7 +320,7 @@ fn open_listeners_get_the_warnings_of_a_start() {
 fn an_old_landlock_costs_what_the_hosts_network_then_opens() {
     let mut machine = machine();
     for (version, state) in [(5, State::Degraded), (6, State::Ok), (7, State::Ok)] {
-        machine.parts.landlock = Tried::Works(version);
+        machine.parts.landlock = Probe::Works(version);
         let lines = asked(machine.clone(), no_cards());
         let line = lines.iter().find(|line| line.check == "Landlock").unwrap();
         assert_eq!(line.state, state, "{line:?}");

@@ -33,17 +33,17 @@ pub(super) type Shim = u64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
     /// The scheduler has sent an order.
-    Asked { number: u64, order: GpuOrder },
+    Ordered { number: u64, order: GpuOrder },
     /// A scheduler has come, whose numbers mean other orders.
-    Scheduler,
+    NewScheduler,
     /// New connection: a shim, once it says hello.
     Connected { shim: Shim },
     /// A shim has sent a packet; `None` for one that is no report.
-    Said { shim: Shim, report: Option<Report> },
+    Reported { shim: Shim, report: Option<Report> },
     /// A shim's process is gone, or it has closed its connection.
     Left { shim: Shim },
     /// A shim takes no more orders: it does not read them.
-    Deaf { shim: Shim },
+    NotReading { shim: Shim },
     /// A deadline may have passed.
     Tick,
 }
@@ -111,8 +111,8 @@ impl Orders {
     /// Takes an event at a time since the start.
     pub(super) fn on(&mut self, event: Event, now: Duration) -> Vec<Action> {
         let mut actions = match event {
-            Event::Asked { number, order } => self.asked(number, order),
-            Event::Scheduler => {
+            Event::Ordered { number, order } => self.asked(number, order),
+            Event::NewScheduler => {
                 self.waiting.clear();
                 if let Some(running) = &mut self.running {
                     running.asked = None;
@@ -123,12 +123,12 @@ impl Orders {
                 self.shims.insert(shim, State::default());
                 vec![]
             }
-            Event::Said { shim, report } => self.said(shim, report),
+            Event::Reported { shim, report } => self.on_report(shim, report),
             Event::Left { shim } => {
                 self.shims.remove(&shim);
                 vec![]
             }
-            Event::Deaf { shim } => self.give_up(shim, "it does not read its orders"),
+            Event::NotReading { shim } => self.disconnect(shim, "it does not read its orders"),
             Event::Tick => vec![],
         };
         self.go_on(now, &mut actions);
@@ -146,17 +146,17 @@ impl Orders {
         vec![Action::Answer(Answer { number, silent, ..Answer::default() })]
     }
 
-    fn said(&mut self, shim: Shim, report: Option<Report>) -> Vec<Action> {
+    fn on_report(&mut self, shim: Shim, report: Option<Report>) -> Vec<Action> {
         let Some(state) = self.shims.get_mut(&shim) else { return vec![] };
-        let Some(report) = report else { return self.give_up(shim, "it sent what is no report") };
+        let Some(report) = report else { return self.disconnect(shim, "it sent what is no report") };
         state.resident = report.resident.min(report.managed);
         match (report.kind, state.has_said_hello) {
             (ReportKind::Hello, false) => state.has_said_hello = true,
-            (ReportKind::Hello, true) => return self.give_up(shim, "it said hello twice"),
-            (ReportKind::Done, false) => return self.give_up(shim, "it did not say hello first"),
+            (ReportKind::Hello, true) => return self.disconnect(shim, "it said hello twice"),
+            (ReportKind::Done, false) => return self.disconnect(shim, "it did not say hello first"),
             (ReportKind::Done, true) => {
                 let Some(place) = state.owes.iter().position(|number| *number == report.number) else {
-                    return self.give_up(shim, "it answered an order that it was not given");
+                    return self.disconnect(shim, "it answered an order that it was not given");
                 };
                 state.owes.remove(place);
                 if let Some(running) = self.running.as_mut().filter(|running| running.number == report.number) {
@@ -168,7 +168,7 @@ impl Orders {
     }
 
     /// Disconnects a shim that lives and violates the protocol: where its memory is, is unknown.
-    fn give_up(&mut self, shim: Shim, why: &'static str) -> Vec<Action> {
+    fn disconnect(&mut self, shim: Shim, why: &'static str) -> Vec<Action> {
         let Some(state) = self.shims.remove(&shim) else { return vec![] };
         if let Some(running) = self.running.as_mut().filter(|running| state.owes.contains(&running.number)) {
             running.answer.silent = running.answer.silent.saturating_add(1);
@@ -252,7 +252,7 @@ impl Orders {
         let Some(state) = self.shims.get_mut(&shim) else { return };
         state.owes.push_back(self.last);
         if state.owes.len() > OWED {
-            actions.extend(self.give_up(shim, "it has not answered its orders"));
+            actions.extend(self.disconnect(shim, "it has not answered its orders"));
         } else {
             actions.push(Action::Send { shim, packet: CommandPacket { number: self.last, command } });
         }

@@ -12,16 +12,16 @@ fn ms(ms: u64) -> Duration {
 
 fn hello(shim: Shim, resident: u64) -> Event {
     let report = Report { kind: ReportKind::Hello, managed: resident, resident, ..Report::default() };
-    Event::Said { shim, report: Some(report) }
+    Event::Reported { shim, report: Some(report) }
 }
 
 fn done(shim: Shim, number: u64, moved: u64, resident: u64) -> Event {
     let report = Report { kind: ReportKind::Done, number, moved, managed: 100 * GIB, resident, ..Report::default() };
-    Event::Said { shim, report: Some(report) }
+    Event::Reported { shim, report: Some(report) }
 }
 
 fn failed(shim: Shim, number: u64, error: u32) -> Event {
-    Event::Said { shim, report: Some(Report { kind: ReportKind::Done, number, error, ..Report::default() }) }
+    Event::Reported { shim, report: Some(Report { kind: ReportKind::Done, number, error, ..Report::default() }) }
 }
 
 /// Shims 1, 2, … with this much resident each.
@@ -35,7 +35,7 @@ fn with(residents: &[u64]) -> Orders {
 }
 
 fn asked(number: u64, order: GpuOrder) -> Event {
-    Event::Asked { number, order }
+    Event::Ordered { number, order }
 }
 
 fn sent(actions: &[Action]) -> Vec<(Shim, u64, Command)> {
@@ -58,7 +58,7 @@ fn an_instance_without_shims_answers_at_once() {
 }
 
 #[test]
-fn one_shim_is_told_the_order_itself() {
+fn a_single_shim_is_sent_the_order_itself() {
     for (order, command) in [
         (GpuOrder::Evict { bytes: 9 }, Command::Evict { bytes: 9 }),
         (ALL, Command::Evict { bytes: u64::MAX }),
@@ -74,7 +74,7 @@ fn one_shim_is_told_the_order_itself() {
 }
 
 #[test]
-fn who_has_not_said_hello_is_told_nothing_and_owes_nothing() {
+fn a_connection_without_hello_is_sent_nothing_and_owes_nothing() {
     for order in [ALL, GpuOrder::Evict { bytes: 9 }, GpuOrder::Restore, GpuOrder::Report] {
         let mut orders = Orders::default();
         orders.on(Event::Connected { shim: 1 }, ms(0));
@@ -89,7 +89,7 @@ fn who_has_not_said_hello_is_told_nothing_and_owes_nothing() {
 }
 
 #[test]
-fn who_comes_while_others_are_asked_is_taken_at_its_word() {
+fn the_last_report_of_a_shim_that_connects_during_a_query_counts() {
     let mut orders = with(&[GIB, GIB]);
     orders.on(asked(1, GpuOrder::Evict { bytes: GIB }), ms(0));
     orders.on(Event::Connected { shim: 3 }, ms(1));
@@ -100,7 +100,7 @@ fn who_comes_while_others_are_asked_is_taken_at_its_word() {
 }
 
 #[test]
-fn an_eviction_asks_and_takes_from_the_largest_first() {
+fn an_eviction_takes_from_the_largest_first() {
     let table: [(u64, &[(Shim, u64)]); 6] = [
         (0, &[]),
         (1, &[(2, 1)]),
@@ -134,14 +134,14 @@ fn an_eviction_asks_and_takes_from_the_largest_first() {
 }
 
 #[test]
-fn all_of_it_needs_no_asking() {
+fn a_full_eviction_needs_no_usage_reports() {
     let mut orders = with(&[0, GIB]);
     let all = Command::Evict { bytes: u64::MAX };
     assert_eq!(sent(&orders.on(asked(1, ALL), ms(0))), [(1, 1, all), (2, 1, all)]);
 }
 
 #[test]
-fn who_does_not_say_what_it_has_is_taken_at_its_last_word() {
+fn the_last_report_of_a_silent_shim_counts() {
     let mut orders = with(&[4 * GIB, GIB]);
     orders.on(asked(1, GpuOrder::Evict { bytes: 5 * GIB }), ms(0));
     orders.on(done(2, 1, 0, 2 * GIB), ms(1));
@@ -154,7 +154,7 @@ fn who_does_not_say_what_it_has_is_taken_at_its_last_word() {
 }
 
 #[test]
-fn the_silent_are_counted_and_their_late_answers_dropped() {
+fn silent_shims_are_counted_and_their_late_answers_dropped() {
     let mut orders = with(&[1, 1, 1]);
     orders.on(asked(1, GpuOrder::Restore), ms(10));
     orders.on(failed(2, 1, 999), ms(11));
@@ -193,25 +193,25 @@ fn orders_run_one_after_the_other_and_the_queue_has_a_bound() {
 }
 
 #[test]
-fn a_new_scheduler_hears_nothing_of_the_old_ones_orders() {
+fn a_new_scheduler_gets_no_answers_to_earlier_orders() {
     let mut orders = with(&[1]);
     orders.on(asked(1, ALL), ms(0));
     orders.on(asked(2, GpuOrder::Restore), ms(0));
-    assert_eq!(orders.on(Event::Scheduler, ms(1)), []);
+    assert_eq!(orders.on(Event::NewScheduler, ms(1)), []);
     assert_eq!(orders.on(asked(1, GpuOrder::Report), ms(2)), [], "the old one's move is still on its way");
     assert_eq!(sent(&orders.on(done(1, 1, 5, 0), ms(3))), [(1, 2, Command::Report)]);
     assert_eq!(orders.on(done(1, 2, 0, 0), ms(4)), [answer(1, 0, 1000)]);
 }
 
 #[test]
-fn who_breaks_the_contract_is_disconnected_and_counts_as_silent() {
-    let garbage = Event::Said { shim: 1, report: None };
+fn a_shim_that_violates_the_protocol_is_disconnected_and_counts_as_silent() {
+    let garbage = Event::Reported { shim: 1, report: None };
     let table = [
         (garbage, "it sent what is no report"),
         (hello(1, 5), "it said hello twice"),
         (done(1, 2, 0, 0), "it answered an order that it was not given"),
         (done(1, 0, 0, 0), "it answered an order that it was not given"),
-        (Event::Deaf { shim: 1 }, "it does not read its orders"),
+        (Event::NotReading { shim: 1 }, "it does not read its orders"),
     ];
     for (event, why) in table {
         let mut orders = with(&[1]);
@@ -228,7 +228,7 @@ fn who_breaks_the_contract_is_disconnected_and_counts_as_silent() {
 }
 
 #[test]
-fn who_never_answers_is_given_up() {
+fn a_shim_that_never_answers_is_disconnected() {
     let mut orders = with(&[1]);
     let mut now = ms(0);
     for number in 1..=4 {
@@ -243,7 +243,7 @@ fn who_never_answers_is_given_up() {
 }
 
 #[test]
-fn numbers_that_lie_do_not_overflow() {
+fn false_numbers_do_not_overflow() {
     let mut orders = with(&[u64::MAX, u64::MAX]);
     orders.on(asked(1, ALL), ms(0));
     orders.on(done(1, 1, u64::MAX, u64::MAX), ms(0));
@@ -259,14 +259,14 @@ fn any_event() -> impl Strategy<Value = Event> {
         Just(GpuOrder::Report)
     ];
     prop_oneof![
-        4 => (any::<u64>(), order).prop_map(|(number, order)| Event::Asked { number, order }),
-        1 => Just(Event::Scheduler),
+        4 => (any::<u64>(), order).prop_map(|(number, order)| Event::Ordered { number, order }),
+        1 => Just(Event::NewScheduler),
         3 => shim.clone().prop_map(|shim| Event::Connected { shim }),
         3 => shim.clone().prop_map(|shim| hello(shim, 5)),
         9 => (shim.clone(), 0..20_u64, 0..9_u64, 0..9_u64).prop_map(|(s, n, moved, left)| done(s, n, moved, left)),
-        1 => shim.clone().prop_map(|shim| Event::Said { shim, report: None }),
+        1 => shim.clone().prop_map(|shim| Event::Reported { shim, report: None }),
         1 => shim.clone().prop_map(|shim| Event::Left { shim }),
-        1 => shim.prop_map(|shim| Event::Deaf { shim }),
+        1 => shim.prop_map(|shim| Event::NotReading { shim }),
         2 => Just(Event::Tick),
     ]
 }
@@ -291,9 +291,9 @@ proptest! {
         for (event, wait) in events {
             now += ms(wait);
             match &event {
-                Event::Asked { number, .. } => open.push(*number),
-                Event::Scheduler => open.clear(),
-                Event::Connected { .. } | Event::Said { .. } | Event::Left { .. } | Event::Deaf { .. } | Event::Tick => {}
+                Event::Ordered { number, .. } => open.push(*number),
+                Event::NewScheduler => open.clear(),
+                Event::Connected { .. } | Event::Reported { .. } | Event::Left { .. } | Event::NotReading { .. } | Event::Tick => {}
             }
             hear(orders.on(event, now), &mut open);
         }

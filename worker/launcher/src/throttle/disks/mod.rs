@@ -81,7 +81,7 @@ fn run(cgroups: &dyn Driver, images: &Path, ended: &Receiver<()>) {
         let Ok(names) = cgroups.list() else { continue };
         let gone: Vec<Seen> = groups.extract_if(.., |name, _| !names.contains(name)).map(|(_, seen)| seen).collect();
         for watched in gone.iter().filter_map(Seen::watched) {
-            watched.let_go();
+            watched.release();
             begin_anew(watched.share.device(), &groups, &mut policy);
         }
         for name in names {
@@ -105,14 +105,14 @@ fn run(cgroups: &dyn Driver, images: &Path, ended: &Receiver<()>) {
             }
         }
     }
-    groups.values().filter_map(Seen::watched).for_each(Watched::let_go);
+    groups.values().filter_map(Seen::watched).for_each(Watched::release);
 }
 
 /// Resets a device when its users change: no group is limited, and all of the device may be written again. With version
 /// 2 the limit is each group's own, so every one is released.
 fn begin_anew(device: &str, groups: &BTreeMap<String, Seen>, policy: &mut Policy) {
     let users = groups.values().filter_map(Seen::watched).filter(|watched| watched.share.device() == device);
-    users.for_each(Watched::let_go);
+    users.for_each(Watched::release);
     policy.forget(device);
 }
 
@@ -173,24 +173,24 @@ impl Seen {
 impl Watched {
     fn carry_out(&self, group: &str, change: Change) {
         match change {
-            Change::SlowDown => {
+            Change::Limit => {
                 tracing::info!(group, rate = RATE, "writes to its cache directory without end, and is slowed down");
-                told(self.share.slow_down(RATE));
+                log_failure(self.share.slow_down(RATE));
             }
-            Change::LetGo => {
+            Change::Release => {
                 tracing::info!(group, "may write to its cache directory as fast as it can again");
-                self.let_go();
+                self.release();
             }
         }
     }
 
-    fn let_go(&self) {
-        told(self.share.let_go());
+    fn release(&self) {
+        log_failure(self.share.let_go());
     }
 }
 
 /// A group that is gone takes its limit with it.
-fn told(done: Result<(), omni_cgroup::Error>) {
+fn log_failure(done: Result<(), omni_cgroup::Error>) {
     if let Err(error) = done {
         tracing::debug!(error = omni_log::chain(&error), "a device keeps its limit");
     }

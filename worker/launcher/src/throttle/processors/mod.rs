@@ -71,8 +71,8 @@ impl Watched {
 
 fn carry_out(name: &str, share: &CpuShare, change: &Change, all: &CpuSet) {
     let (done, processors) = match change {
-        Change::Keep(processors) => (share.keep_to(processors), processors),
-        Change::LetGo => (share.let_go(all), all),
+        Change::Pin(processors) => (share.keep_to(processors), processors),
+        Change::Unpin => (share.let_go(all), all),
     };
     match done {
         Ok(()) => tracing::debug!(group = name, %processors, "processors of a group"),

@@ -12,9 +12,9 @@ use std::time::Duration;
 /// Long-run rate of a limited device, in bytes a second; measured: at twice as much its neighbours still feel it at
 /// times (`docs/decisions/disks.md`).
 pub(super) const RATE: u64 = 10 << 20;
-/// Does not write on: less than a quarter of that, for [`CALM`] looks in a row.
-const SATED: u64 = 4;
-const CALM: u32 = 8;
+/// Part of [`RATE`] below which a device is calm, and looks in a row after which it is released.
+const CALM_BELOW: u64 = 4;
+const RELEASE_AFTER_LOOKS: u32 = 8;
 
 /// Use of a device since the last look.
 #[derive(Debug, Clone, Copy)]
@@ -29,9 +29,9 @@ pub(super) struct Use {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     /// Limit to [`RATE`].
-    SlowDown,
+    Limit,
     /// No limit.
-    LetGo,
+    Release,
 }
 
 /// Limited devices, and the budgets of all.
@@ -61,14 +61,14 @@ impl Policy {
             match &mut disk.slow {
                 None if disk.left == 0 => {
                     disk.slow = Some(0);
-                    changes.push((device.clone(), Change::SlowDown));
+                    changes.push((device.clone(), Change::Limit));
                 }
                 None => {}
-                Some(calm) if used.written < may / SATED => {
+                Some(calm) if used.written < may / CALM_BELOW => {
                     *calm += 1;
-                    if *calm == CALM {
+                    if *calm == RELEASE_AFTER_LOOKS {
                         disk.slow = None;
-                        changes.push((device.clone(), Change::LetGo));
+                        changes.push((device.clone(), Change::Release));
                     }
                 }
                 Some(calm) => *calm = 0,

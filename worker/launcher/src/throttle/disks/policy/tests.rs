@@ -18,11 +18,11 @@ fn look(policy: &mut Policy, bytes: u64, written: u64) -> Option<Change> {
 #[test]
 fn a_device_is_filled_at_once_and_no_more() {
     for (bytes, written, expected) in [
-        (64, &[64][..], &[Some(Change::SlowDown)][..]),
+        (64, &[64][..], &[Some(Change::Limit)][..]),
         (64, &[32, 30, 0, 4], &[None; 4]),
         // Five a look is what it may always write.
-        (64, &[60, 5, 5, 5, 5, 9], &[None, None, None, None, None, Some(Change::SlowDown)]),
-        (1024, &[250, 250, 250, 250, 50], &[None, None, None, None, Some(Change::SlowDown)]),
+        (64, &[60, 5, 5, 5, 5, 9], &[None, None, None, None, None, Some(Change::Limit)]),
+        (1024, &[250, 250, 250, 250, 50], &[None, None, None, None, Some(Change::Limit)]),
     ] {
         let mut policy = Policy::default();
         let changes: Vec<_> = written.iter().map(|written| look(&mut policy, bytes, *written)).collect();
@@ -31,23 +31,23 @@ fn a_device_is_filled_at_once_and_no_more() {
 }
 
 #[test]
-fn it_is_let_go_when_it_has_been_calm_for_a_while_and_not_for_writing_what_it_may() {
+fn a_limited_device_is_released_after_a_calm_while_only() {
     let mut policy = Policy::default();
-    assert_eq!(look(&mut policy, 16, 40), Some(Change::SlowDown));
+    assert_eq!(look(&mut policy, 16, 40), Some(Change::Limit));
     for written in [5, 5, 4, 4, 0, 0, 0, 0, 0, 0, 0, 2] {
         assert_eq!(look(&mut policy, 16, written), None);
     }
     for look_at in 1..=8 {
-        assert_eq!(look(&mut policy, 16, 1), (look_at == 8).then_some(Change::LetGo), "{look_at}");
+        assert_eq!(look(&mut policy, 16, 1), (look_at == 8).then_some(Change::Release), "{look_at}");
     }
     // The budget regained since it is calm is less than the whole.
-    assert_eq!(look(&mut policy, 16, 16 + 5), Some(Change::SlowDown));
+    assert_eq!(look(&mut policy, 16, 16 + 5), Some(Change::Limit));
 }
 
 #[test]
-fn who_is_forgotten_begins_anew() {
+fn a_forgotten_device_begins_anew() {
     let mut policy = Policy::default();
-    assert_eq!(look(&mut policy, 16, 40), Some(Change::SlowDown));
+    assert_eq!(look(&mut policy, 16, 40), Some(Change::Limit));
     policy.forget("7:1");
     assert_eq!(look(&mut policy, 16, 15), None);
     assert_eq!(policy.tick(TICK, &BTreeMap::new()), []);
@@ -61,12 +61,12 @@ proptest! {
         for (number, written) in written.iter().enumerate() {
             fast += if slow { 0 } else { *written };
             match look(&mut policy, 64, *written) {
-                Some(Change::SlowDown) => {
+                Some(Change::Limit) => {
                     prop_assert!(!slow);
                     slow = true;
                     fast -= written; // the look at which it was seen
                 }
-                Some(Change::LetGo) => {
+                Some(Change::Release) => {
                     prop_assert!(slow);
                     slow = false;
                 }

@@ -13,11 +13,11 @@ use std::time::Duration;
 
 /// A whole processor, in thousandths.
 const WHOLE: u32 = 1000;
-/// Uses up its limit: three fifths of it. Who also has the kernel work for it, on files or memory, waits for that in between.
-const HUNGRY: u64 = 600;
-/// Does not any more: below a third of it or so, for [`CALM`] ticks in a row.
-const SATED: u64 = 350;
-const CALM: u32 = 8;
+/// Use above which a group is pinned: three fifths of its limit. A group that also has the kernel work for it, on files or memory, waits for that in between.
+const PIN_ABOVE: u64 = 600;
+/// Use below which it is unpinned, after [`UNPIN_AFTER_TICKS`] in a row: about a third of its limit.
+const UNPIN_BELOW: u64 = 350;
+const UNPIN_AFTER_TICKS: u32 = 8;
 
 /// Use of a group since the last tick.
 #[derive(Debug, Clone, Copy)]
@@ -32,20 +32,20 @@ pub(super) struct Use {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Change {
     /// Keep it to these.
-    Keep(CpuSet),
+    Pin(CpuSet),
     /// Unpin: all processors.
-    LetGo,
+    Unpin,
 }
 
 /// Pinned groups and their processors.
 #[derive(Debug, Default)]
 pub(super) struct Policy {
     all: CpuSet,
-    kept: BTreeMap<String, Kept>,
+    pinned: BTreeMap<String, Pinned>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct Pinned {
     on: CpuSet,
     /// Promised time of each processor, in thousandths.
     part: u32,
@@ -64,25 +64,25 @@ impl Policy {
         if self.all != *all {
             // Processors came or went: pin anew.
             self.all = all.clone();
-            let kept = std::mem::take(&mut self.kept);
-            changes.extend(kept.into_keys().map(|name| (name, Change::LetGo)));
+            let pinned = std::mem::take(&mut self.pinned);
+            changes.extend(pinned.into_keys().map(|name| (name, Change::Unpin)));
         }
-        self.kept.retain(|name, _| uses.contains_key(name));
+        self.pinned.retain(|name, _| uses.contains_key(name));
         for (name, used) in uses {
             let permille = permille(*used, within);
-            match self.kept.get_mut(name) {
-                Some(kept) if permille < SATED => {
-                    kept.calm += 1;
-                    if kept.calm == CALM {
-                        self.kept.remove(name);
-                        changes.push((name.clone(), Change::LetGo));
+            match self.pinned.get_mut(name) {
+                Some(pinned) if permille < UNPIN_BELOW => {
+                    pinned.calm += 1;
+                    if pinned.calm == UNPIN_AFTER_TICKS {
+                        self.pinned.remove(name);
+                        changes.push((name.clone(), Change::Unpin));
                     }
                 }
-                Some(kept) => kept.calm = 0,
-                None if permille >= HUNGRY => {
-                    if let Some(kept) = self.place(used.limit_millis) {
-                        changes.push((name.clone(), Change::Keep(kept.on.clone())));
-                        self.kept.insert(name.clone(), kept);
+                Some(pinned) => pinned.calm = 0,
+                None if permille >= PIN_ABOVE => {
+                    if let Some(pinned) = self.place(used.limit_millis) {
+                        changes.push((name.clone(), Change::Pin(pinned.on.clone())));
+                        self.pinned.insert(name.clone(), pinned);
                     }
                 }
                 None => {}
@@ -92,7 +92,7 @@ impl Policy {
     }
 
     /// The processors with the most room, the last ones first: the first ones have the machine's interrupts.
-    fn place(&self, limit: u32) -> Option<Kept> {
+    fn place(&self, limit: u32) -> Option<Pinned> {
         let count = limit.div_ceil(WHOLE);
         let wanted = usize::try_from(count).ok().filter(|wanted| (1..self.all.len()).contains(wanted))?;
         let part = limit.div_ceil(count);
@@ -101,12 +101,16 @@ impl Policy {
         by_room.sort_unstable();
         by_room.truncate(wanted);
         let fits = by_room.iter().all(|(taken, _)| taken + part <= WHOLE);
-        fits.then(|| Kept { on: by_room.into_iter().map(|(_, Reverse(processor))| processor).collect(), part, calm: 0 })
+        fits.then(|| Pinned {
+            on: by_room.into_iter().map(|(_, Reverse(processor))| processor).collect(),
+            part,
+            calm: 0,
+        })
     }
 
     /// Promised time of a processor, in thousandths.
     fn taken(&self, processor: u32) -> u32 {
-        self.kept.values().filter(|kept| kept.on.contains(processor)).map(|kept| kept.part).sum()
+        self.pinned.values().filter(|pinned| pinned.on.contains(processor)).map(|pinned| pinned.part).sum()
     }
 }
 

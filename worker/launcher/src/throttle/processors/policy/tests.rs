@@ -16,8 +16,8 @@ fn look(policy: &mut Policy, all: &str, groups: &[(&str, u32, u64)]) -> Vec<(Str
     });
     let changes = policy.tick(&set(all), TICK, &uses.collect());
     let shown = |change| match change {
-        Change::Keep(processors) => processors.to_string(),
-        Change::LetGo => "all".to_owned(),
+        Change::Pin(processors) => processors.to_string(),
+        Change::Unpin => "all".to_owned(),
     };
     changes.into_iter().map(|(name, change)| (name, shown(change))).collect()
 }
@@ -27,7 +27,7 @@ fn changes(expected: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn who_uses_up_its_limit_is_kept_to_as_many_processors() {
+fn a_group_that_uses_up_its_limit_is_pinned() {
     for (all, limit, used, expected) in [
         ("0-1", 1000, 1000, Some("1")),
         ("0-1", 1000, 601, Some("1")),
@@ -48,7 +48,7 @@ fn who_uses_up_its_limit_is_kept_to_as_many_processors() {
 }
 
 #[test]
-fn it_is_let_go_when_it_has_been_calm_for_a_while() {
+fn a_pinned_group_is_unpinned_after_a_calm_while() {
     let mut policy = Policy::default();
     assert_eq!(look(&mut policy, "0-1", &[("a", 1000, 1000)]), changes(&[("a", "1")]));
     for used in [300, 300, 300, 300, 300, 300, 300, 600, 300, 300, 300, 300, 300, 300, 300] {
@@ -59,7 +59,7 @@ fn it_is_let_go_when_it_has_been_calm_for_a_while() {
 }
 
 #[test]
-fn each_has_room_of_its_own_or_none() {
+fn each_cache_has_reserved_room_or_none() {
     let mut policy = Policy::default();
     let hungry = [("a", 1000, 1000), ("b", 1000, 1000), ("c", 1000, 660)];
     assert_eq!(look(&mut policy, "0-1", &hungry[..2]), changes(&[("a", "1"), ("b", "0")]));
@@ -74,7 +74,7 @@ fn each_has_room_of_its_own_or_none() {
 }
 
 #[test]
-fn other_processors_are_a_new_beginning() {
+fn a_change_of_processors_resets_the_pins() {
     let mut policy = Policy::default();
     look(&mut policy, "0-3", &[("a", 1000, 1000)]);
     assert_eq!(look(&mut policy, "0-1", &[("a", 1000, 1000)]), changes(&[("a", "all"), ("a", "1")]));
@@ -82,7 +82,7 @@ fn other_processors_are_a_new_beginning() {
 
 proptest! {
     #[test]
-    fn nobody_loses_by_it(
+    fn pinning_never_takes_processor_time(
         count in 1u32..9,
         limits in prop::collection::vec(1u32..4500, 1..12),
         ticks in prop::collection::vec(prop::collection::vec(0u64..1200, 12), 1..30),
@@ -100,8 +100,8 @@ proptest! {
             on.retain(|name, _| uses.contains_key(name));
             for (name, change) in policy.tick(&all, TICK, &uses) {
                 match change {
-                    Change::Keep(processors) => prop_assert!(on.insert(name, processors).is_none(), "it stays where it is"),
-                    Change::LetGo => prop_assert!(on.remove(&name).is_some()),
+                    Change::Pin(processors) => prop_assert!(on.insert(name, processors).is_none(), "it stays where it is"),
+                    Change::Unpin => prop_assert!(on.remove(&name).is_some()),
                 }
             }
             let mut promised = BTreeMap::new();

@@ -5,17 +5,17 @@
 use super::WorkerError;
 use super::forked::Forked;
 use super::gpu::Memory;
-use super::wires::{Ends, Wires};
+use super::sockets::{ProgramSockets, Sockets};
 use omni_cgroup::Group;
 use omni_engine_protocol::control::ToEngine;
 use omni_meminfo_fs::{Groups, Server, Shown};
-use omni_sandbox::{Given, GpuDir, ProcFiles, Sandbox, cgroup_view};
+use omni_sandbox::{GpuDir, ProcFiles, Sandbox, SandboxIo, cgroup_view};
 use omni_worker_spec::{InstanceSpec, ZygoteSocket};
 use std::io;
 use std::os::fd::AsFd;
 
 /// Where the instance's process comes from.
-pub(super) enum Origin {
+pub(super) enum ProcessSource {
     /// A sandbox of its own, which ends with it.
     Sandbox { meminfo: Server, sandbox: Sandbox, reporting: bool },
     /// The sandbox of a zygote, which it shares.
@@ -23,9 +23,9 @@ pub(super) enum Origin {
 }
 
 /// A process of the zygote, asked for.
-pub(super) fn ask(spec: &InstanceSpec, zygote: &ZygoteSocket) -> Result<(Forked, Wires), WorkerError> {
-    let (wires, ends) = new_wires()?;
-    Ok((Forked::ask(zygote, &spec.instance, &ends)?, wires))
+pub(super) fn ask(spec: &InstanceSpec, zygote: &ZygoteSocket) -> Result<(Forked, Sockets), WorkerError> {
+    let (sockets, ends) = new_sockets()?;
+    Ok((Forked::ask(zygote, &spec.instance, &ends)?, sockets))
 }
 
 /// A sandbox of the instance's own, its first message sent.
@@ -33,15 +33,15 @@ pub(super) fn alone(
     spec: &InstanceSpec,
     group: &Group,
     notes: &mut Vec<String>,
-) -> Result<(Origin, Wires, Option<Memory>), WorkerError> {
+) -> Result<(ProcessSource, Sockets, Option<Memory>), WorkerError> {
     let shown = shown_by(spec.cpu_millis)?;
     let (mount, connection) = omni_meminfo_fs::prepare()?;
-    let (wires, ends) = new_wires()?;
-    wires.send(&ToEngine::Boot(spec.boot.clone()), &[])?;
+    let (sockets, ends) = new_sockets()?;
+    sockets.send(&ToEngine::Boot(spec.boot.clone()), &[])?;
     let gpu_dir = spec.gpu.as_ref().map(|gpu| GpuDir::new(spec.sandbox.gid, super::gpu::settings(gpu))).transpose()?;
     let memory = |(gpu, dir)| Memory::prepare(gpu, dir, spec.sandbox.uid, &spec.cgroup);
     let gpu = spec.gpu.as_ref().zip(gpu_dir.as_ref()).map(memory).transpose()?;
-    let given = Given {
+    let io = SandboxIo {
         stdout: ends.stdout.as_fd(),
         stderr: ends.stderr.as_fd(),
         engine: Some(ends.engine.as_fd()),
@@ -50,16 +50,17 @@ pub(super) fn alone(
         zygote: false,
         group,
     };
-    let mut sandbox = omni_sandbox::spawn(&spec.sandbox, &given)?;
+    let mut sandbox = omni_sandbox::spawn(&spec.sandbox, &io)?;
     notes.append(&mut sandbox.notes);
     // Held here, the mount would keep its server from seeing the end of the sandbox.
     drop(mount);
     let meminfo = connection.serve(Groups::new(cgroup_view(&spec.cgroup, spec.memory_bytes, shown)?))?;
-    Ok((Origin::Sandbox { sandbox, meminfo, reporting: true }, wires, gpu))
+    Ok((ProcessSource::Sandbox { sandbox, meminfo, reporting: true }, sockets, gpu))
 }
 
-fn new_wires() -> Result<(Wires, Ends), WorkerError> {
-    Wires::new().map_err(|errno| WorkerError::Setup { step: "make the engine's wires", source: io::Error::from(errno) })
+fn new_sockets() -> Result<(Sockets, ProgramSockets), WorkerError> {
+    Sockets::new()
+        .map_err(|errno| WorkerError::Setup { step: "make the engine's sockets", source: io::Error::from(errno) })
 }
 
 /// The processors that a limit shows.

@@ -1,4 +1,4 @@
-//! Foreign programs of the launcher's own errands: each in a sandbox, and in control groups that are gone when it is.
+//! Foreign programs of the launcher: each in a sandbox, and in control groups that are gone when it is.
 
 use super::Settings;
 use super::queue;
@@ -24,12 +24,12 @@ pub struct Sandboxes {
 }
 
 /// Command to run in a sandbox: program, files, user.
-pub(super) struct Errand {
+pub(super) struct SandboxedCommand {
     /// Absolute path of the program inside, then its arguments.
     pub(super) argv: Vec<String>,
     /// Beside what a sandbox always has.
     pub(super) binds: Vec<Bind>,
-    /// Beside what every errand gets.
+    /// Beside what every command gets.
     pub(super) env: Vec<(String, String)>,
     /// Where it begins.
     pub(super) cwd: &'static str,
@@ -43,7 +43,7 @@ pub(super) struct Errand {
 
 /// A command did not come to its end.
 #[derive(Debug, thiserror::Error)]
-pub enum ErrandError {
+pub enum SandboxedCommandError {
     #[error("cannot make its control group")]
     Cgroup(#[from] omni_cgroup::Error),
     #[error("cannot write its sandbox")]
@@ -69,12 +69,12 @@ impl Sandboxes {
     pub(super) fn run(
         &self,
         name: &str,
-        errand: Errand,
+        command: SandboxedCommand,
         limit: Duration,
         line: &mut dyn FnMut(&str),
         may_go_on: impl Fn() -> Result<(), String>,
-    ) -> Result<Finished, ErrandError> {
-        let Errand { argv, binds, mut env, cwd, uid, network, tmp_bytes } = errand;
+    ) -> Result<Finished, SandboxedCommandError> {
+        let SandboxedCommand { argv, binds, mut env, cwd, uid, network, tmp_bytes } = command;
         env.extend(
             [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/tmp/home"), ("LANG", "C.UTF-8")]
                 .map(|(k, v)| (k.into(), v.into())),

@@ -21,7 +21,7 @@ const ROUND: usize = 64;
 pub(super) const NAME: &str = "launcher.sock";
 
 /// See the module.
-pub(super) struct Link {
+pub(super) struct Connection {
     /// The standard library's accepts any kind of Unix socket.
     listener: UnixListener,
     scheduler_uid: u32,
@@ -33,7 +33,7 @@ struct Peer {
     waiting: VecDeque<FromLauncher>,
 }
 
-impl Link {
+impl Connection {
     /// Listens; the launcher's lock guarantees that no other process does. The socket is the scheduler's, mode 0600.
     pub(super) fn listen(runtime_dir: &Dir, scheduler_uid: u32) -> io::Result<Self> {
         let listener = runtime_dir.listen(NAME, scheduler_uid, Some(scheduler_uid), Backlog::new(4)?)?;
@@ -105,7 +105,7 @@ impl Link {
                 Err(error) if error.would_block() => return,
                 // Failure of this message alone: the connection is that of all models.
                 Err(error @ PacketError::TooLarge(_)) => {
-                    tracing::error!(error = omni_log::chain(&error), "the scheduler is not told something");
+                    tracing::error!(error = omni_log::chain(&error), "a message to the scheduler is dropped");
                     peer.waiting.pop_front();
                 }
                 Err(error) => self.disconnect(&error),
@@ -139,11 +139,11 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     #[test]
-    fn what_no_packet_holds_is_not_said_and_the_rest_is() {
+    fn a_message_too_large_for_a_packet_is_dropped_alone() {
         let folder = tempfile::tempdir().unwrap();
         let dir = Dir::open(&std::fs::canonicalize(folder.path()).unwrap()).unwrap();
         let path = dir.path().join(NAME);
-        let mut link = Link::listen(&dir, Uid::current().as_raw()).unwrap();
+        let mut link = Connection::listen(&dir, Uid::current().as_raw()).unwrap();
         let scheduler = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap();
         connect(scheduler.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
         link.accept();

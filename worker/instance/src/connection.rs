@@ -107,11 +107,11 @@ impl Link {
         if let Some(connection) = &mut self.connection {
             connection.log_seen = Some(log_seen);
         }
-        self.tell(welcome);
+        self.send(welcome);
     }
 
     /// Queues a message for a scheduler that has said hello.
-    pub(super) fn tell(&mut self, message: FromWorker) {
+    pub(super) fn send(&mut self, message: FromWorker) {
         let Some(connection) = &mut self.connection else { return };
         if connection.log_seen.is_none() {
             return; // `Welcome` will say it
@@ -157,14 +157,14 @@ impl Connection {
     fn flush(&mut self, journal: &Journal) -> Result<(), PacketError> {
         self.full = false;
         while let Some(message) = self.queue.pop_front() {
-            if !self.send(&message)? {
+            if !self.try_send(&message)? {
                 self.queue.push_front(message);
                 return Ok(());
             }
         }
         let Some(mut seen) = self.log_seen else { return Ok(()) };
         while let Some(line) = journal.after(seen) {
-            if !self.send(&FromWorker::Log(line.clone()))? {
+            if !self.try_send(&FromWorker::Log(line.clone()))? {
                 break;
             }
             seen = line.seq;
@@ -175,7 +175,7 @@ impl Connection {
 
     /// Sends a message; `false` when the socket had no room. A message larger than a packet is dropped, and the next
     /// ones are sent.
-    fn send(&mut self, message: &FromWorker) -> Result<bool, PacketError> {
+    fn try_send(&mut self, message: &FromWorker) -> Result<bool, PacketError> {
         match send_packet(&self.socket, message, &[]) {
             Ok(()) | Err(PacketError::TooLarge(_)) => Ok(true),
             Err(error) if error.would_block() => {

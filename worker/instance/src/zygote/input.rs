@@ -1,10 +1,10 @@
 //! Input from the sandbox: the zygote's messages and output, and the reports of pid 1. Each is read a bounded amount
-//! per round, parsed strictly, and turned into events for [`super::family`].
+//! per round, parsed strictly, and turned into events for [`super::fork_queue`].
 
 use super::Keeper;
-use super::family::Event;
+use super::fork_queue::Event;
 use crate::supervise::cause_of;
-use crate::{say, shown};
+use crate::{log_line, shown};
 use omni_engine_protocol::control::PERMANENT_FAILURE;
 use omni_engine_protocol::packet::{MAX_PACKET, PacketError, recv_packet_no_fds};
 use omni_log::chain;
@@ -12,12 +12,12 @@ use omni_node_protocol::instance::LogLine;
 use omni_node_protocol::zygote::FromZygote;
 use omni_sandbox::Report;
 
-/// Ends of processes that are read in one round.
+/// ProgramSockets of processes that are read in one round.
 const REPORTS: usize = 256;
 
 impl Keeper<'_> {
     /// Output of the zygote that was sent to no instance yet, as much as fits into a packet with any characters.
-    pub(super) fn news(&mut self) -> Vec<LogLine> {
+    pub(super) fn take_log(&mut self) -> Vec<LogLine> {
         self.read_output();
         let mut room = MAX_PACKET / 8;
         let mut news = Vec::new();
@@ -34,15 +34,15 @@ impl Keeper<'_> {
     }
 
     pub(super) fn hear_zygote(&mut self) {
-        let Some(zygote) = &self.wires.engine else { return };
+        let Some(zygote) = &self.sockets.engine else { return };
         match recv_packet_no_fds::<FromZygote>(zygote) {
-            Ok(FromZygote::Preloaded) if self.family.is_importing() => self.handle(Event::Preloaded),
+            Ok(FromZygote::Preloaded) if self.fork_queue.is_importing() => self.handle(Event::Preloaded),
             Ok(FromZygote::Preloaded) => self.spent("it broke its contract: it was preloaded already".into()),
             Ok(FromZygote::ForkFailed { instance, message }) => self.handle(Event::ForkFailed(instance, message)),
             Ok(FromZygote::Unusable { message }) => {
                 // The instances' logs have more of it.
                 let first = shown(message.lines().next().unwrap_or_default());
-                say(&format!("the zygote in {} cannot be used: {first}", self.spec.sandbox.hostname));
+                log_line(&format!("the zygote in {} cannot be used: {first}", self.spec.sandbox.hostname));
                 self.ended.get_or_insert(PERMANENT_FAILURE << 8);
                 self.spent(message);
             }
@@ -80,6 +80,6 @@ impl Keeper<'_> {
 
     pub(super) fn read_output(&mut self) {
         let now = self.moment();
-        self.wires.read_logs(&mut self.journal, now);
+        self.sockets.read_logs(&mut self.journal, now);
     }
 }

@@ -67,7 +67,7 @@ enum Zygote {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Stage {
+enum CallerState {
     Silent,
     Waits(InstanceId),
     Forking(InstanceId, Duration),
@@ -77,15 +77,15 @@ enum Stage {
 
 /// Zygote with all callers that have, or wait for, a process of it.
 #[derive(Debug)]
-pub(super) struct Family {
+pub(super) struct ForkQueue {
     zygote: Zygote,
-    callers: BTreeMap<Caller, Stage>,
+    callers: BTreeMap<Caller, CallerState>,
     idle_since: Duration,
     /// Until when everything is to be imported.
     imported_until: Duration,
 }
 
-impl Family {
+impl ForkQueue {
     /// New queue. The imports may take this long, however many callers wait meanwhile.
     pub(super) fn new(import_within: Duration) -> Self {
         Self {
@@ -103,15 +103,15 @@ impl Family {
 
     /// Tests that this caller waits for a process whose fork the zygote has been sent.
     pub(super) fn may_claim(&self, caller: Caller) -> bool {
-        matches!(self.callers.get(&caller), Some(Stage::Forking(..)))
+        matches!(self.callers.get(&caller), Some(CallerState::Forking(..)))
     }
 
     /// Tests that a process of the sandbox belongs to a caller already.
     pub(super) fn is_held(&self, pid: i32) -> bool {
-        self.callers.values().any(|stage| *stage == Stage::Holds(pid))
+        self.callers.values().any(|state| *state == CallerState::Holds(pid))
     }
 
-    /// When [`Family::is_over`] may become true, or [`Family::hangs`] say something, by itself.
+    /// When [`ForkQueue::is_over`] may become true, or [`ForkQueue::hangs`] say something, by itself.
     pub(super) fn deadline(&self) -> Option<Duration> {
         let idle = self.callers.is_empty().then(|| self.idle_since + LINGER);
         let imports = (self.zygote == Zygote::Importing).then_some(self.imported_until);
@@ -128,9 +128,9 @@ impl Family {
     }
 
     fn forks(&self) -> impl Iterator<Item = Duration> {
-        self.callers.values().filter_map(|stage| match stage {
-            Stage::Forking(_, until) => Some(*until),
-            Stage::Silent | Stage::Waits(_) | Stage::Holds(_) | Stage::Done => None,
+        self.callers.values().filter_map(|state| match state {
+            CallerState::Forking(_, until) => Some(*until),
+            CallerState::Silent | CallerState::Waits(_) | CallerState::Holds(_) | CallerState::Done => None,
         })
     }
 
@@ -148,23 +148,26 @@ impl Family {
     fn take(&mut self, event: Event, now: Duration) -> Vec<Action> {
         match event {
             Event::Came(caller) => {
-                self.callers.insert(caller, Stage::Silent);
+                self.callers.insert(caller, CallerState::Silent);
                 vec![]
             }
             Event::Asked(caller, instance) => self.asked(caller, instance),
             Event::Claimed(caller, pid) => {
-                self.set(caller, Stage::Holds(pid));
+                self.set(caller, CallerState::Holds(pid));
                 vec![]
             }
             Event::Left(caller) => {
-                let stage = self.callers.remove(&caller);
+                let state = self.callers.remove(&caller);
                 if self.callers.is_empty() {
                     self.idle_since = now;
                 }
                 // A process that is not claimed yet sees the end of its control socket.
-                match stage {
-                    Some(Stage::Holds(_)) => vec![Action::Kill(caller)],
-                    Some(Stage::Silent | Stage::Waits(_) | Stage::Forking(..) | Stage::Done) | None => vec![],
+                match state {
+                    Some(CallerState::Holds(_)) => vec![Action::Kill(caller)],
+                    Some(
+                        CallerState::Silent | CallerState::Waits(_) | CallerState::Forking(..) | CallerState::Done,
+                    )
+                    | None => vec![],
                 }
             }
             Event::Preloaded => {
@@ -174,39 +177,39 @@ impl Family {
                 vec![]
             }
             Event::ForkFailed(instance, why) => {
-                let asked = |stage: &Stage| matches!(stage, Stage::Forking(of, _) if *of == instance);
-                let caller = self.callers.iter().find(|(_, stage)| asked(stage)).map(|(caller, _)| *caller);
+                let asked = |state: &CallerState| matches!(state, CallerState::Forking(of, _) if *of == instance);
+                let caller = self.callers.iter().find(|(_, state)| asked(state)).map(|(caller, _)| *caller);
                 caller.map(|caller| self.refuse(caller, why)).into_iter().collect()
             }
             Event::Spent(why) => self.spent(&why),
             Event::Ended(pid, status) => {
-                let holds = Stage::Holds(pid);
-                let caller = self.callers.iter().find(|(_, stage)| **stage == holds).map(|(caller, _)| *caller);
+                let holds = CallerState::Holds(pid);
+                let caller = self.callers.iter().find(|(_, state)| **state == holds).map(|(caller, _)| *caller);
                 let Some(caller) = caller else { return vec![] };
-                self.set(caller, Stage::Done);
+                self.set(caller, CallerState::Done);
                 vec![Action::TellEnd(caller, status)]
             }
         }
     }
 
-    fn set(&mut self, caller: Caller, stage: Stage) {
+    fn set(&mut self, caller: Caller, state: CallerState) {
         if let Some(place) = self.callers.get_mut(&caller) {
-            *place = stage;
+            *place = state;
         }
     }
 
     fn refuse(&mut self, caller: Caller, why: String) -> Action {
-        self.set(caller, Stage::Done);
+        self.set(caller, CallerState::Done);
         Action::Refuse(caller, why)
     }
 
     fn asked(&mut self, caller: Caller, instance: InstanceId) -> Vec<Action> {
-        if self.callers.get(&caller) != Some(&Stage::Silent) {
+        if self.callers.get(&caller) != Some(&CallerState::Silent) {
             return vec![self.refuse(caller, "it asked twice".into())];
         }
         match &self.zygote {
             Zygote::Importing | Zygote::Ready => {
-                self.set(caller, Stage::Waits(instance));
+                self.set(caller, CallerState::Waits(instance));
                 vec![]
             }
             Zygote::Spent(why) => {
@@ -223,11 +226,11 @@ impl Family {
         }
         let free = FORKS.saturating_sub(self.forks().count());
         let mut actions = Vec::new();
-        for (caller, stage) in &mut self.callers {
-            if let Stage::Waits(instance) = stage
+        for (caller, state) in &mut self.callers {
+            if let CallerState::Waits(instance) = state
                 && actions.len() < free
             {
-                *stage = Stage::Forking(instance.clone(), now + FORK_WITHIN);
+                *state = CallerState::Forking(instance.clone(), now + FORK_WITHIN);
                 actions.push(Action::Fork(*caller));
             }
         }
@@ -239,8 +242,8 @@ impl Family {
         if matches!(self.zygote, Zygote::Spent(_)) {
             return vec![];
         }
-        let unserved = |(caller, stage): (&Caller, &Stage)| {
-            matches!(stage, Stage::Waits(_) | Stage::Forking(..)).then_some(*caller)
+        let unserved = |(caller, state): (&Caller, &CallerState)| {
+            matches!(state, CallerState::Waits(_) | CallerState::Forking(..)).then_some(*caller)
         };
         let unserved: Vec<Caller> = self.callers.iter().filter_map(unserved).collect();
         self.zygote = Zygote::Spent(why.to_owned());

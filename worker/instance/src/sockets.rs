@@ -1,4 +1,4 @@
-//! The wires between a worker and its program: the control socket and the pipes of its output. The program's side is
+//! The sockets between a worker and its program: the control socket and the pipes of its output. The program's side is
 //! untrusted: every read is bounded, and nothing waits for it.
 
 use super::journal::{Journal, Moment};
@@ -18,7 +18,7 @@ const LOG_BUFFER: usize = 8 * 1024;
 
 /// The worker's ends; `None` once the other side has closed.
 #[derive(Debug)]
-pub(super) struct Wires {
+pub(super) struct Sockets {
     pub(super) engine: Option<OwnedFd>,
     pub(super) stdout: Option<OwnedFd>,
     pub(super) stderr: Option<OwnedFd>,
@@ -26,16 +26,16 @@ pub(super) struct Wires {
 
 /// The program's ends.
 #[derive(Debug)]
-pub(super) struct Ends {
+pub(super) struct ProgramSockets {
     pub(super) engine: OwnedFd,
     pub(super) stdout: OwnedFd,
     pub(super) stderr: OwnedFd,
 }
 
-impl Wires {
+impl Sockets {
     /// New ones. Our ends do not wait; the program's do, as it expects: one whose output is non-blocking would see errors
     /// that it does not know. The kernel names the sender of what comes over the control socket.
-    pub(super) fn new() -> Result<(Self, Ends), Errno> {
+    pub(super) fn new() -> Result<(Self, ProgramSockets), Errno> {
         let (engine, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
         setsockopt(&engine, sockopt::PassCred, &true)?;
         let (stdout, to_stdout) = pipe2(OFlag::O_CLOEXEC)?;
@@ -47,8 +47,8 @@ impl Wires {
         for ours in [&engine, &stdout, &stderr] {
             fcntl(ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         }
-        let wires = Self { engine: Some(engine), stdout: Some(stdout), stderr: Some(stderr) };
-        Ok((wires, Ends { engine: theirs, stdout: to_stdout, stderr: to_stderr }))
+        let sockets = Self { engine: Some(engine), stdout: Some(stdout), stderr: Some(stderr) };
+        Ok((sockets, ProgramSockets { engine: theirs, stdout: to_stdout, stderr: to_stderr }))
     }
 
     /// Sends over the control socket, without waiting.
