@@ -22,7 +22,6 @@ pub mod serve;
 pub mod service;
 pub mod single;
 pub mod startup;
-pub mod state;
 pub mod takeover;
 pub mod watchdog;
 pub mod wire;

@@ -17,8 +17,12 @@ use crate::machine::unix_ms;
 use crate::metrics::Metrics;
 use crate::model::content::{Content, Unservable};
 use crate::model::{self, Message, Model};
+<<<<<<< HEAD
 use crate::state::{Lasting, StateStore, age, expired};
 use crate::takeover::{PredecessorWatch, SuccessorHandle, UnfinishedWork};
+=======
+use crate::takeover::{Before, Heir, Working};
+>>>>>>> 99ab7ae7 (State of models: a crate of its own)
 use crate::watchdog::{Pulse, Watchdog};
 use not_served::{NotServed, refused};
 use omni_body::BodyBudget;
@@ -29,6 +33,7 @@ use omni_control_api::State;
 use omni_log::Kind;
 use omni_node_protocol::id::{InstanceId, SnapshotDigest};
 use omni_node_protocol::launcher::Serves;
+use omni_store::{Lasting, StateStore, age, expired};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};

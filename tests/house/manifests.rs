@@ -41,6 +41,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("omni-snapshot", &["omni-dir", "omni-node-protocol"]),
     ("omni-process", &[]),
     ("omni-workers-ai", &["omni-config", "omni-request-error"]),
+    ("omni-store", &["omni-config", "omni-log", "omni-node-protocol"]),
     (
         "omni-sandbox",
         &[
@@ -134,6 +135,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "omni-request-error",
             "omni-policy",
             "omni-workers-ai",
+            "omni-store",
         ],
     ),
     ("omnictl", &["omni-control-api", "omni-config", "omni-machine", "omni-snapshot"]),
@@ -156,14 +158,15 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
 
 /// Libraries that only some crates may use.
 const OWNERS: &[(&str, &[&str])] = &[
-    ("tokio", &["omni-body", "omni-ingress", "omni-scheduler", "omnictl", "omni-tests", "omni-properties"]),
+    ("tokio", &["omni-body", "omni-ingress", "omni-scheduler", "omnictl", "omni-tests", "omni-properties", "omni-store"]),
     (
         "hyper",
         &["omni-auth", "omni-ingress", "omni-scheduler", "omni-workers-ai", "omnictl", "omni-tests", "omni-properties"],
     ),
     ("hyper-util", &["omni-ingress", "omni-scheduler", "omnictl", "omni-tests"]),
-    ("http-body-util", &["omni-ingress", "omnictl", "omni-tests"]),
-    ("tokio-rustls", &["omni-ingress", "omni-tests"]),
+    ("http-body-util", &["omni-ingress", "omnictl", "omni-tests", "omni-scheduler"]),
+    ("tokio-rustls", &["omni-ingress", "omni-tests", "omni-scheduler"]),
+    ("hyper", &["omni-auth", "omni-ingress", "omni-scheduler", "omnictl", "omni-tests", "omni-properties"]),
     ("rcgen", &["omni-tests"]),
     ("fuser", &["omni-meminfo-fs"]),
     ("cgroups-rs", &["omni-cgroup"]),

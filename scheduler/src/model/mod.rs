@@ -16,7 +16,6 @@ use crate::policy::capacity::ReservationId;
 use crate::policy::dispatch::RequestId;
 use crate::policy::residency::InstanceKey;
 use crate::policy::single::ServiceStatus;
-use crate::state::Lasting;
 use crate::{capacity, gpu};
 use content::{Content, Unservable};
 use logs::LogRing;
@@ -29,6 +28,7 @@ use omni_node_protocol::id::{EnvironmentKey, InstanceId, SnapshotDigest};
 use omni_node_protocol::instance::{FromWorker, Stats, Welcome};
 use omni_node_protocol::launcher::BuildStage;
 use omni_request_error::{BuildProgress, Failure};
+use omni_store::Lasting;
 use requests::Submission;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -361,6 +361,7 @@ pub(crate) struct TaskEnds {
 pub(crate) fn new(
     name: ModelName,
     kept_log_bytes: usize,
+    (metrics, room): (ModelMetrics, Arc<BudgetShare>),
     (metrics, room): (ModelMetrics, Arc<BudgetShare>),
     lasting: Lasting,
 ) -> (Arc<Model>, TaskEnds) {

@@ -9,10 +9,10 @@ use crate::machine::unix_ms;
 use crate::model::content::{Content, Unservable};
 use crate::policy::Generation;
 use crate::policy::fleet::Event;
-use crate::state::{Pin, Version};
 use omni_control_api as api;
 use omni_log::Kind;
 use omni_node_protocol::id::SnapshotDigest;
+use omni_store::{Pin, Version};
 
 impl ModelTask {
     /// What the directory has.

@@ -1,6 +1,6 @@
 //! What the scheduler must know after its end: what a person asked for, and which versions of a model were good.
 //!
-//! [`serve`](crate::serve) opens the [`StateStore`] before any model is known; the model's task gets its [`Lasting`] when
+//! The scheduler opens the [`StateStore`] before any model is known; the model's task gets its [`Lasting`] when
 //! it begins and puts the new one whenever that changes; the control API waits for [`StateStore::kept`] before it
 //! answers a person's word. What always holds:
 //! - one file for each model below `<state-dir>/scheduler`: a spoiled one costs its model what it remembered and the

@@ -3,7 +3,7 @@
 
 use omni_config::name::ModelName;
 use omni_node_protocol::id::SnapshotDigest;
-use omni_scheduler::state::{Lasting, StateStore, Version};
+use omni_store::{Lasting, StateStore, Version};
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
