@@ -33,7 +33,7 @@ use omni_control_api::State;
 use omni_log::Kind;
 use omni_node_protocol::id::{InstanceId, SnapshotDigest};
 use omni_node_protocol::launcher::Serves;
-use omni_store::{Lasting, StateStore, age, expired};
+use omni_store::{PersistedState, StateStore, age_removed, expired};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -74,7 +74,7 @@ pub struct NodeContext {
     pub gpu: GpuHandle,
     /// What all instances together may use.
     pub capacity: CapacityHandle,
-    /// What models remember beyond this scheduler.
+    /// State of models that outlives this scheduler.
     pub state: StateStore,
     /// Sees whether the tasks still take turns.
     pub watchdog: Watchdog,
@@ -110,7 +110,7 @@ pub struct Node {
     pub launcher: LauncherHandle,
     models: RwLock<BTreeMap<ModelName, Arc<Model>>>,
     /// Of models that have no task yet, or were removed not long ago.
-    lasting: Mutex<BTreeMap<ModelName, Lasting>>,
+    lasting: Mutex<BTreeMap<ModelName, PersistedState>>,
     /// Directories of the models folder that are no models.
     pub not_served: NotServed,
     scanned: watch::Sender<bool>,
@@ -131,8 +131,13 @@ impl Node {
     /// knew. `before`: the one that finishes what it has begun.
     pub async fn start(
         context: Arc<NodeContext>,
+<<<<<<< HEAD
         lasting: BTreeMap<ModelName, Lasting>,
         before: Option<UnfinishedWork>,
+=======
+        lasting: BTreeMap<ModelName, PersistedState>,
+        before: Option<Working>,
+>>>>>>> 0dfcfaef (State of models: named and described in terms of the field)
     ) -> Arc<Self> {
         let (seen_sender, seen) = mpsc::channel(SEEN);
         let kept = lasting.iter().map(|(model, lasting)| (model.clone(), lasting.snapshots())).collect();
@@ -249,7 +254,7 @@ impl Node {
             name.clone(),
             kept,
             (metrics, self.context.budget.share()),
-            Lasting { removed_for_ms: None, ..lasting.clone() },
+            PersistedState { removed_for_ms: None, ..lasting.clone() },
         );
         model::task::spawn(Arc::clone(&model), ends, lasting, Arc::clone(&self.context), self.launcher.clone());
         models.insert(name.clone(), Arc::clone(&model));
@@ -275,10 +280,10 @@ impl Node {
     }
 
     /// A model is not there any more: its versions are remembered for a while.
-    fn retire(&self, name: &ModelName, lasting: Lasting) {
-        let left = lasting.removed();
+    fn retire(&self, name: &ModelName, lasting: PersistedState) {
+        let left = lasting.after_removal();
         self.context.state.put(name, left.clone());
-        self.launcher.keep(name, left.as_ref().map(Lasting::snapshots).unwrap_or_default());
+        self.launcher.keep(name, left.as_ref().map(PersistedState::snapshots).unwrap_or_default());
         if let Some(left) = left {
             self.lasting.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), left);
         }
@@ -295,7 +300,7 @@ impl Node {
     /// So much time has passed: forgets who was removed long ago.
     fn forget_expired(&self, passed: Duration) {
         let mut lasting = self.lasting.lock().unwrap_or_else(PoisonError::into_inner);
-        for name in age(&mut lasting, passed) {
+        for name in age_removed(&mut lasting, passed) {
             self.context.state.put(&name, lasting.get(&name).cloned());
         }
         for name in expired(&lasting) {

@@ -347,7 +347,7 @@ pub async fn run(start: Start) -> io::Result<Option<Fault>> {
     if all_end {
         withdraw(&directories);
     }
-    context.state.settled().await; // before the next one reads it
+    context.state.flush().await; // before the next one reads it
     drop(lock);
     Ok(match ending {
         Ending::Fault(fault) => Some(fault),

@@ -74,7 +74,7 @@ fn a_full_inode_table_stops_new_content_and_nothing_else() {
     no_room_for_state(Disk::fill_inodes);
 }
 
-/// A successor reads from the disk what models remember.
+/// A successor reads the state of models from the disk.
 #[test]
 fn a_takeover_is_refused_while_model_state_cannot_be_written() {
     let mut node = Node::builder().on_disk("state", 64 * MIB, 4096).model("old", WELL).start();
@@ -84,7 +84,7 @@ fn a_takeover_is_refused_while_model_state_cannot_be_written() {
     let stop = node.omnictl(["stop", "old"]);
     assert!(stop.code == 1 && stop.stderr.contains("could not write that down"), "{stop:?}");
     let said = node.omnictl(["upgrade"]);
-    assert!(said.code == 1 && said.stderr.contains("what models remember cannot be written"), "{said:?}");
+    assert!(said.code == 1 && said.stderr.contains("the state of models cannot be written"), "{said:?}");
     assert_eq!(node.pid(), scheduler);
     node.disk().free();
     node.upgrade();

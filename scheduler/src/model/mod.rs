@@ -28,7 +28,7 @@ use omni_node_protocol::id::{EnvironmentKey, InstanceId, SnapshotDigest};
 use omni_node_protocol::instance::{FromWorker, Stats, Welcome};
 use omni_node_protocol::launcher::BuildStage;
 use omni_request_error::{BuildProgress, Failure};
-use omni_store::Lasting;
+use omni_store::PersistedState;
 use requests::Submission;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -221,7 +221,7 @@ pub struct Model {
     front: watch::Receiver<Front>,
     view: watch::Receiver<View>,
     /// What lasts of it, as it was written last; `None` once its directory is gone.
-    lasting: Mutex<Option<Lasting>>,
+    lasting: Mutex<Option<PersistedState>>,
 }
 
 /// A model's state as it was published; ages go on from there.
@@ -329,12 +329,12 @@ impl Model {
     }
 
     /// Its directory is gone: from now on its task has nothing written. What lasted until now.
-    pub fn retire(&self) -> Option<Lasting> {
+    pub fn retire(&self) -> Option<PersistedState> {
         self.lasting.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Has `write` write what lasts from now on, unless it is retired.
-    pub(crate) fn keep(&self, lasting: &Lasting, write: impl FnOnce()) {
+    pub(crate) fn keep(&self, lasting: &PersistedState, write: impl FnOnce()) {
         if let Some(kept) = &mut *self.lasting.lock().unwrap_or_else(PoisonError::into_inner) {
             *kept = lasting.clone();
             write();
@@ -362,8 +362,7 @@ pub(crate) fn new(
     name: ModelName,
     kept_log_bytes: usize,
     (metrics, room): (ModelMetrics, Arc<BudgetShare>),
-    (metrics, room): (ModelMetrics, Arc<BudgetShare>),
-    lasting: Lasting,
+    lasting: PersistedState,
 ) -> (Arc<Model>, TaskEnds) {
     let (sender, inbox) = mpsc::channel(INBOX);
     let (front_sender, front) = watch::channel(Front { content: None, refusing: None, build: None });

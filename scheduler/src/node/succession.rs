@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Why a node cannot be handed over now.
 const NOT_READY: &str = "the node is not ready: it starts, ends, is being taken over, or misses its launcher";
-const FORGETFUL: &str = "what models remember cannot be written, and the next scheduler would not know it: see the log for the \
+const NOT_PERSISTED: &str = "the state of models cannot be written, and the next scheduler would not have it: see the log for the \
                          reason, most likely a full disk, and try again when it is gone";
 /// For a scheduler that takes over to serve; requests wait for it meanwhile.
 const SUCCESSOR: Duration = Duration::from_secs(60);
@@ -63,9 +63,9 @@ impl Node {
             let models: Vec<String> = self.models().iter().filter(its).map(|model| model.name.to_string()).collect();
             working.refusal(&models)
         })?;
-        self.context.state.settled().await;
-        if self.context.state.is_refused() {
-            return Err(FORGETFUL.to_owned());
+        self.context.state.flush().await;
+        if self.context.state.has_failed_writes() {
+            return Err(NOT_PERSISTED.to_owned());
         }
         self.is_ready()
     }

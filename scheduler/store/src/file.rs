@@ -1,6 +1,6 @@
-//! The files: `<dir>/<model>.json`, with the model's name as [`ModelName::as_file_name`] writes it.
+//! State files: `<dir>/<model>.json`, named by [`ModelName::as_file_name`].
 
-use super::Lasting;
+use super::PersistedState;
 use omni_config::name::ModelName;
 use omni_log::chain;
 use serde::{Deserialize, Serialize};
@@ -10,14 +10,14 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Version of the files' form. One of another is set aside.
+/// Schema version of the files. A file of another version is set aside.
 const SCHEMA: u32 = 1;
-/// The longest file that is read: a full history of the largest manifests, each byte of them escaped.
-const MOST_BYTES: u64 = 8 << 20;
+/// Longest file that is read: a full history of the largest manifests, each byte of them escaped.
+const MAX_BYTES: u64 = 8 << 20;
 const ENDING: &str = ".json";
-/// Of files that are being written; what is left of one is written over, or removed at the next start.
+/// Suffix of files that are being written; a leftover is overwritten, or removed at the next start.
 const UNFINISHED: &str = ".new";
-/// Of files that could not be read.
+/// Suffix of files that could not be read.
 const SPOILED: &str = ".spoiled";
 
 #[derive(Serialize)]
@@ -25,7 +25,7 @@ struct Written<'a> {
     schema: u32,
     model: &'a ModelName,
     #[serde(flatten)]
-    lasting: &'a Lasting,
+    state: &'a PersistedState,
 }
 
 #[derive(Deserialize)]
@@ -33,26 +33,26 @@ struct Found {
     schema: u32,
     model: ModelName,
     #[serde(flatten)]
-    lasting: Lasting,
+    state: PersistedState,
 }
 
-/// Why a file is set aside.
+/// Reason to set a file aside.
 #[derive(Debug, thiserror::Error)]
-enum Spoiled {
+enum Unreadable {
     #[error("it cannot be read")]
     Read(#[from] io::Error),
-    #[error("it is no state of a model")]
+    #[error("it is not the state of a model")]
     Form(#[from] serde_json::Error),
-    #[error("it is of version {0} and this scheduler knows {SCHEMA}")]
+    #[error("its schema is {0}, and this scheduler reads {SCHEMA}")]
     Schema(u32),
-    #[error("it is that of model `{0}`")]
+    #[error("it belongs to model `{0}`")]
     Other(ModelName),
-    #[error("it has more than {MOST_BYTES} bytes")]
+    #[error("it is larger than {MAX_BYTES} bytes")]
     Long,
 }
 
-/// Reads all files; what is spoiled is set aside.
-pub(super) fn read_all(dir: &Path) -> io::Result<BTreeMap<ModelName, Lasting>> {
+/// Reads all files; unreadable ones are set aside.
+pub(super) fn read_all(dir: &Path) -> io::Result<BTreeMap<ModelName, PersistedState>> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(dir)? {
         let path = entry?.path();
@@ -62,38 +62,38 @@ pub(super) fn read_all(dir: &Path) -> io::Result<BTreeMap<ModelName, Lasting>> {
         }
         let Some(stem) = name.strip_suffix(ENDING) else { continue };
         match read(&path, stem) {
-            Ok((model, lasting)) => drop(all.insert(model, lasting)),
-            Err(spoiled) => set_aside(&path, &spoiled),
+            Ok((model, state)) => drop(all.insert(model, state)),
+            Err(reason) => set_aside(&path, &reason),
         }
     }
     Ok(all)
 }
 
-fn read(path: &Path, stem: &str) -> Result<(ModelName, Lasting), Spoiled> {
+fn read(path: &Path, stem: &str) -> Result<(ModelName, PersistedState), Unreadable> {
     let mut bytes = Vec::new();
-    // Never a wait for the writer of a FIFO.
+    // A FIFO must not block the reader until it has a writer.
     let file = OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path)?;
-    file.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MOST_BYTES {
-        return Err(Spoiled::Long);
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(Unreadable::Long);
     }
-    let Found { schema, model, lasting } = serde_json::from_slice(&bytes)?;
+    let Found { schema, model, state } = serde_json::from_slice(&bytes)?;
     if schema != SCHEMA {
-        return Err(Spoiled::Schema(schema));
+        return Err(Unreadable::Schema(schema));
     }
     if model.as_file_name() != stem {
-        return Err(Spoiled::Other(model));
+        return Err(Unreadable::Other(model));
     }
-    Ok((model, lasting))
+    Ok((model, state))
 }
 
-fn set_aside(path: &Path, spoiled: &Spoiled) {
+fn set_aside(path: &Path, reason: &Unreadable) {
     let aside = with_ending(path, SPOILED);
     let moved = fs::rename(path, &aside);
     tracing::error!(
         file = %path.display(),
-        error = chain(spoiled),
-        "what a model remembered is lost (stopped by hand, rollback, history); {}",
+        error = chain(reason),
+        "the stored state of a model is lost (hold, rollback, history); {}",
         match moved {
             Ok(()) => format!("the file is kept as {}", aside.display()),
             Err(error) => format!("the file is left: {error}"),
@@ -101,19 +101,19 @@ fn set_aside(path: &Path, spoiled: &Spoiled) {
     );
 }
 
-/// Replaces the file of a model, or removes it. It is there after a power failure once the folder is flushed, too.
-pub(super) fn write(dir: &Path, model: &ModelName, lasting: Option<&Lasting>) -> io::Result<()> {
+/// Replaces the file of a model, or removes it. The change survives a power failure once the folder is flushed, too.
+pub(super) fn write(dir: &Path, model: &ModelName, state: Option<&PersistedState>) -> io::Result<()> {
     let path = dir.join(format!("{}{ENDING}", model.as_file_name()));
-    let Some(lasting) = lasting else {
+    let Some(state) = state else {
         return match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             Ok(()) | Err(_) => Ok(()),
         };
     };
     let fresh = with_ending(&path, UNFINISHED);
-    let replaced = replace(&path, &fresh, &serde_json::to_vec(&Written { schema: SCHEMA, model, lasting })?);
+    let replaced = replace(&path, &fresh, &serde_json::to_vec(&Written { schema: SCHEMA, model, state })?);
     if replaced.is_err() {
-        let _ = fs::remove_file(&fresh); // gives a full disk back what was written in vain
+        let _ = fs::remove_file(&fresh); // returns its space to a full disk
     }
     replaced
 }
@@ -125,7 +125,7 @@ fn replace(path: &Path, fresh: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(fresh, path)
 }
 
-/// Makes renames and removals in the folder last.
+/// Flushes renames and removals in the folder to the disk.
 pub(super) fn flush(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }

@@ -1,18 +1,22 @@
-//! What the scheduler must know after its end: what a person asked for, and which versions of a model were good.
+//! State of models that outlives a scheduler: holds, pins, counts of deaths, and the versions that were ready.
 //!
-//! The scheduler opens the [`StateStore`] before any model is known; the model's task gets its [`Lasting`] when
-//! it begins and puts the new one whenever that changes; the control API waits for [`StateStore::kept`] before it
-//! answers a person's word. What always holds:
-//! - one file for each model below `<state-dir>/scheduler`: a spoiled one costs its model what it remembered and the
-//!   others nothing, and a change writes a few hundred bytes, not what a thousand models remember;
+//! The scheduler opens the [`StateStore`] before it starts any model. A model's actor begins with its [`PersistedState`]
+//! and puts a new one whenever that changes; the control API waits for [`StateStore::persisted`] before it answers a
+//! command.
+//!
+//! Invariants:
+//! - one file for each model below `<state-dir>/scheduler`: a corrupt file costs one model its state and the others
+//!   nothing, and a change writes a few hundred bytes, not the state of a thousand models;
 //! - a file is whole: the old or the new one, wherever the writer was killed (written beside, flushed, renamed);
-//! - a task never waits for the disk; when the disk is full the old file stays, and is replaced once there is room.
+//! - callers never wait for the disk; on a full disk the old file stays, and is replaced once there is room.
+
+#![forbid(unsafe_code)]
 
 mod file;
 mod removed;
 mod writer;
 
-pub use removed::{age, expired};
+pub use removed::{age_removed, expired};
 
 use omni_config::name::ModelName;
 use omni_node_protocol::id::SnapshotDigest;
@@ -22,54 +26,54 @@ use std::io;
 use std::path::{Path, PathBuf};
 use writer::Writer;
 
-/// Versions that a history holds.
+/// Longest history of versions.
 pub const HISTORY: usize = 10;
 
-/// What lasts of a model. The default is that of a model that was never seen.
+/// State of one model. The default is that of a model that was never seen.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Lasting {
-    /// Stopped by hand.
+pub struct PersistedState {
+    /// Stopped with `omnictl stop`.
     #[serde(default)]
     pub held: bool,
-    /// Deaths of instances.
+    /// Number of instances that died.
     #[serde(default)]
     pub deaths: u64,
-    /// What a rollback chose.
+    /// Version that a rollback chose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned: Option<Pin>,
     /// Versions that were ready once, the newest first, at most [`HISTORY`].
     #[serde(default)]
     pub history: Vec<Version>,
-    /// Its directory was removed, and schedulers have run for so many milliseconds since.
+    /// Time that schedulers have run since the model's directory was removed; `None` while it exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed_for_ms: Option<u64>,
 }
 
-/// A rollback, until the directory holds something else than what it was rolled back from.
+/// Rollback, in force until the directory's content changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pin {
-    /// What is to serve.
+    /// Version to serve.
     pub to: SnapshotDigest,
-    /// The directory's content at that time.
+    /// Content of the directory when it was rolled back.
     pub from: SnapshotDigest,
 }
 
-/// A version that was ready once.
+/// Version that was ready at least once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
-    /// Its content.
+    /// Digest of its snapshot.
     pub snapshot: SnapshotDigest,
-    /// The text of its `omni.toml`, when it has one.
+    /// Text of its `omni.toml`, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub manifest: Option<String>,
-    /// When, in milliseconds since the Unix epoch.
+    /// Milliseconds since the Unix epoch.
     pub first_ready_unix_ms: u64,
 }
 
-impl Lasting {
-    /// A version was ready: it is the newest of the history from now on. The oldest goes for it, but never the pinned
-    /// one.
-    pub fn was_ready(&mut self, version: Version) {
+impl PersistedState {
+    /// Moves a version that became ready to the front of the history. The oldest is dropped beyond [`HISTORY`], but never
+    /// the pinned one.
+    pub fn record_ready(&mut self, version: Version) {
         let known = self.history.iter().position(|known| known.snapshot == version.snapshot);
         let version = known.map_or(version, |known| self.history.remove(known));
         self.history.insert(0, version);
@@ -82,20 +86,20 @@ impl Lasting {
         }
     }
 
-    /// What lasts for a while of a model whose directory is gone: the versions to come back to; nothing if there are none.
+    /// State to keep for a while after the model's directory was removed: its history; `None` if that is empty.
     #[must_use]
-    pub fn removed(self) -> Option<Self> {
+    pub fn after_removal(self) -> Option<Self> {
         let removed_for_ms = self.removed_for_ms.or(Some(0));
         (!self.history.is_empty()).then_some(Self { history: self.history, removed_for_ms, ..Self::default() })
     }
 
-    /// Whether this version was ready once.
+    /// Whether this version was ready at least once.
     #[must_use]
-    pub fn is_proven(&self, snapshot: &SnapshotDigest) -> bool {
+    pub fn was_ready(&self, snapshot: &SnapshotDigest) -> bool {
         self.history.iter().any(|version| version.snapshot == *snapshot)
     }
 
-    /// The snapshots that it needs.
+    /// Snapshots that have to be kept for the history and the pin.
     #[must_use]
     pub fn snapshots(&self) -> BTreeSet<SnapshotDigest> {
         let history = self.history.iter().map(|version| &version.snapshot);
@@ -103,15 +107,15 @@ impl Lasting {
     }
 }
 
-/// What lasts of all models.
+/// State of all models.
 #[derive(Debug)]
 pub struct StateStore {
     writer: Writer,
 }
 
-/// The folder of the state cannot be used.
+/// The state folder cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {action} {}: what models remember needs a folder that belongs to the node's user", path.display())]
+#[error("cannot {action} {}: the state of models needs a folder that belongs to the node's user", path.display())]
 pub struct StateError {
     action: &'static str,
     path: PathBuf,
@@ -119,48 +123,48 @@ pub struct StateError {
 }
 
 impl StateStore {
-    /// Reads what lasts, and starts the thread that writes. The folder is made when it is missing; files that cannot be
-    /// read are set aside, and the log says which.
+    /// Reads all files and starts the writer thread. A missing folder is created; files that cannot be read are set aside
+    /// and logged.
     ///
     /// # Errors
-    /// The folder cannot be made or listed, or there is no thread to be had.
-    pub fn open(dir: &Path) -> Result<(Self, BTreeMap<ModelName, Lasting>), StateError> {
+    /// The folder cannot be created or listed, or no thread can be started.
+    pub fn open(dir: &Path) -> Result<(Self, BTreeMap<ModelName, PersistedState>), StateError> {
         let failed = |action| {
             let path = dir.to_owned();
             move |source| StateError { action, path, source }
         };
         std::fs::create_dir_all(dir).map_err(failed("make"))?;
-        let lasting = file::read_all(dir).map_err(failed("list"))?;
+        let states = file::read_all(dir).map_err(failed("list"))?;
         let writer = Writer::start(dir).map_err(failed("start a thread for"))?;
-        Ok((Self { writer }, lasting))
+        Ok((Self { writer }, states))
     }
 
-    /// What is to last from now on; `None` for a model that is gone. Returns at once: it is written soon, and of several
-    /// only the last.
-    pub fn put(&self, model: &ModelName, lasting: Option<Lasting>) {
-        self.writer.put(model, lasting);
+    /// Queues a model's state for writing; `None` removes its file. Returns at once; of several puts only the last is
+    /// written.
+    pub fn put(&self, model: &ModelName, state: Option<PersistedState>) {
+        self.writer.put(model, state);
     }
 
-    /// Waits until all that was put so far is on the disk, or cannot be written; not longer than a moment.
-    pub async fn settled(&self) {
-        self.writer.settled().await;
+    /// Waits, within a bound, until every write queued so far was tried.
+    pub async fn flush(&self) {
+        self.writer.flush().await;
     }
 
-    /// The same; what counts is what was put of one model.
+    /// Waits as [`StateStore::flush`] does and checks that one model's state is on the disk.
     ///
     /// # Errors
-    /// Why that is not on the disk.
-    pub async fn kept(&self, model: &ModelName) -> Result<(), String> {
-        self.writer.kept(model).await
+    /// The reason why it is not.
+    pub async fn persisted(&self, model: &ModelName) -> Result<(), String> {
+        self.writer.persisted(model).await
     }
 
-    /// Whether the disk has refused some of it, so that the next scheduler would not know it.
+    /// Whether some state could not be written, so that the next scheduler would not have it.
     #[must_use]
-    pub fn is_refused(&self) -> bool {
-        self.writer.is_refused()
+    pub fn has_failed_writes(&self) -> bool {
+        self.writer.has_failed_writes()
     }
 
-    /// The files are another scheduler's from here on: what was put is written, and nothing more is.
+    /// Writes what is queued and ignores later puts: the files belong to the next scheduler from here on.
     pub async fn close(&self) {
         self.writer.close().await;
     }

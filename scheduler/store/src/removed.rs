@@ -1,31 +1,31 @@
-//! Models whose directories were removed: their versions can be come back to for a while, should the directory come back.
+//! Retention of removed models: their history is kept for a while, in case the directory comes back.
 //!
-//! A directory that is moved away and put back, or replaced by `rm` and `cp`, is a removal to whoever watches the folder.
-//! What counts is time in which a scheduler ran: the time of day jumps, and a jump would erase what somebody is about to
-//! come back to.
+//! A directory that is moved away and put back, or replaced by `rm` and `cp`, looks like a removal to the watcher of the
+//! folder. Ages count the time in which a scheduler ran: the time of day jumps, and a jump would erase a history that is
+//! about to be needed.
 
-use super::Lasting;
+use super::PersistedState;
 use omni_config::name::ModelName;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// So long after its removal a model is remembered.
-const FOR: Duration = Duration::from_hours(24);
-/// How often its age is written down. A scheduler that ends before forgets what is less, and the model is kept for longer.
-const WRITTEN: Duration = Duration::from_hours(1);
-/// So many at most: those that were removed last.
-const MOST: usize = 100;
+/// Retention after a removal.
+const RETENTION: Duration = Duration::from_hours(24);
+/// Interval at which ages are persisted. A scheduler that ends sooner loses the rest, and the model is kept for longer.
+const PERSIST_EVERY: Duration = Duration::from_hours(1);
+/// Most removed models that are kept: those that were removed last.
+const MAX_REMOVED: usize = 100;
 
-/// Those that were removed grow older. Returns those whose age is to be written down. Pure.
+/// Advances the ages of removed models. Returns the models whose age is to be persisted. Pure.
 #[must_use]
-pub fn age(known: &mut BTreeMap<ModelName, Lasting>, passed: Duration) -> Vec<ModelName> {
+pub fn age_removed(known: &mut BTreeMap<ModelName, PersistedState>, passed: Duration) -> Vec<ModelName> {
     let passed = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX);
-    let hours = |ms: u64| Duration::from_millis(ms).as_secs() / WRITTEN.as_secs();
+    let hours = |ms: u64| Duration::from_millis(ms).as_secs() / PERSIST_EVERY.as_secs();
     let mut to_write = Vec::new();
-    for (name, lasting) in known {
-        let Some(before) = lasting.removed_for_ms else { continue };
+    for (name, state) in known {
+        let Some(before) = state.removed_for_ms else { continue };
         let now = before.saturating_add(passed);
-        lasting.removed_for_ms = Some(now);
+        state.removed_for_ms = Some(now);
         if hours(now) > hours(before) {
             to_write.push(name.clone());
         }
@@ -33,14 +33,14 @@ pub fn age(known: &mut BTreeMap<ModelName, Lasting>, passed: Duration) -> Vec<Mo
     to_write
 }
 
-/// Those of `known` that need not be remembered any longer. Pure.
+/// Removed models whose retention is over. Pure.
 #[must_use]
-pub fn expired(known: &BTreeMap<ModelName, Lasting>) -> Vec<ModelName> {
-    let removed = known.iter().filter_map(|(name, lasting)| Some((lasting.removed_for_ms?, name)));
+pub fn expired(known: &BTreeMap<ModelName, PersistedState>) -> Vec<ModelName> {
+    let removed = known.iter().filter_map(|(name, state)| Some((state.removed_for_ms?, name)));
     let mut newest_first: Vec<_> = removed.collect();
     newest_first.sort_by_key(|(age, _)| *age);
     let ranked = newest_first.into_iter().enumerate();
-    let is_over = |rank: usize, age: u64| rank >= MOST || Duration::from_millis(age) >= FOR;
+    let is_over = |rank: usize, age: u64| rank >= MAX_REMOVED || Duration::from_millis(age) >= RETENTION;
     ranked.filter(|(rank, (age, _))| is_over(*rank, *age)).map(|(_, (_, name))| name.clone()).collect()
 }
 
@@ -48,36 +48,36 @@ pub fn expired(known: &BTreeMap<ModelName, Lasting>) -> Vec<ModelName> {
 mod tests {
     use super::*;
 
-    fn known(removed: &[(&str, Option<u64>)]) -> BTreeMap<ModelName, Lasting> {
-        let lasting = |age: &Option<u64>| Lasting { removed_for_ms: *age, ..Lasting::default() };
-        removed.iter().map(|(name, age)| (name.parse().unwrap(), lasting(age))).collect()
+    fn known(removed: &[(&str, Option<u64>)]) -> BTreeMap<ModelName, PersistedState> {
+        let state = |age: &Option<u64>| PersistedState { removed_for_ms: *age, ..PersistedState::default() };
+        removed.iter().map(|(name, age)| (name.parse().unwrap(), state(age))).collect()
     }
 
     #[test]
-    fn who_was_removed_a_day_ago_is_forgotten() {
+    fn a_model_expires_a_day_after_its_removal() {
         let mut known = known(&[("lives", None), ("old", Some(1)), ("young", Some(0))]);
-        let _ = age(&mut known, FOR - Duration::from_millis(2));
+        let _ = age_removed(&mut known, RETENTION - Duration::from_millis(2));
         assert!(expired(&known).is_empty());
-        let _ = age(&mut known, Duration::from_millis(1));
+        let _ = age_removed(&mut known, Duration::from_millis(1));
         assert_eq!(expired(&known), ["old".parse().unwrap()]);
-        let _ = age(&mut known, Duration::from_millis(1));
+        let _ = age_removed(&mut known, Duration::from_millis(1));
         assert_eq!(expired(&known).len(), 2);
-        let _ = age(&mut known, Duration::MAX);
-        assert_eq!(expired(&known).len(), 2, "who lives does not age");
+        let _ = age_removed(&mut known, Duration::MAX);
+        assert_eq!(expired(&known).len(), 2, "existing models do not age");
     }
 
     #[test]
-    fn an_age_is_written_down_every_hour() {
+    fn an_age_is_persisted_every_hour() {
         let mut known = known(&[("a", Some(0)), ("b", Some(60_000)), ("lives", None)]);
-        assert!(age(&mut known, Duration::from_mins(58)).is_empty());
-        assert_eq!(age(&mut known, Duration::from_mins(1)), ["b".parse().unwrap()]);
-        assert_eq!(age(&mut known, Duration::from_mins(1)), ["a".parse().unwrap()]);
-        assert_eq!(age(&mut known, Duration::from_mins(120)).len(), 2);
+        assert!(age_removed(&mut known, Duration::from_mins(58)).is_empty());
+        assert_eq!(age_removed(&mut known, Duration::from_mins(1)), ["b".parse().unwrap()]);
+        assert_eq!(age_removed(&mut known, Duration::from_mins(1)), ["a".parse().unwrap()]);
+        assert_eq!(age_removed(&mut known, Duration::from_mins(120)).len(), 2);
     }
 
     #[test]
-    fn only_so_many_are_remembered() {
-        let names: Vec<_> = (0..MOST + 2).map(|number| format!("m{number}")).collect();
+    fn the_number_of_removed_models_is_bounded() {
+        let names: Vec<_> = (0..MAX_REMOVED + 2).map(|number| format!("m{number}")).collect();
         let removed: Vec<_> = names.iter().zip(1..).map(|(name, age)| (name.as_str(), Some(1000 - age))).collect();
         let mut expired = expired(&known(&removed));
         expired.sort();
@@ -85,11 +85,14 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_release_wrote_is_removed_anew() {
+    fn an_unknown_field_of_an_older_file_starts_the_age_anew() {
         let text = r#"{"removed_unix_ms": 1, "history": [{"snapshot": "SNAPSHOT", "first_ready_unix_ms": 1}]}"#;
-        let lasting: Lasting = serde_json::from_str(&text.replace("SNAPSHOT", &"0".repeat(64))).unwrap();
-        let removed = lasting.removed().unwrap();
+        let state: PersistedState = serde_json::from_str(&text.replace("SNAPSHOT", &"0".repeat(64))).unwrap();
+        let removed = state.after_removal().unwrap();
         assert_eq!((removed.removed_for_ms, removed.history.len()), (Some(0), 1));
-        assert_eq!(Lasting { removed_for_ms: Some(7), ..removed }.removed().unwrap().removed_for_ms, Some(7));
+        assert_eq!(
+            PersistedState { removed_for_ms: Some(7), ..removed }.after_removal().unwrap().removed_for_ms,
+            Some(7)
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! The thread that writes: takes the newest of each model, writes it, flushes the folder once for all of them.
+//! Writer thread: takes the newest state of each model, writes it, and flushes the folder once for all of them.
 
-use super::{Lasting, file};
+use super::{PersistedState, file};
 use omni_config::name::ModelName;
 use std::collections::BTreeMap;
 use std::io;
@@ -11,21 +11,21 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Between tries while the disk refuses.
-const AGAIN: Duration = Duration::from_secs(5);
-/// Longest wait for the disk of who asks whether all is written.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Pause between tries while writes fail.
+const RETRY: Duration = Duration::from_secs(5);
+/// Longest wait of a caller for the disk.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The newest of each model that is not written yet: bounded by the models.
-type Pending = BTreeMap<ModelName, Option<Lasting>>;
+/// Newest unwritten state of each model: bounded by the number of models.
+type Pending = BTreeMap<ModelName, Option<PersistedState>>;
 
 #[derive(Debug, Default)]
 struct Queue {
     pending: Pending,
-    /// Puts so far, and questions whether all is written.
-    asked: u64,
-    /// Somebody wants to know whether what was refused can be written now.
-    again: bool,
+    /// Number of puts so far, and of flushes that retry failed writes.
+    requested: u64,
+    /// A flush asks to retry the failed writes now.
+    retry: bool,
     ending: bool,
 }
 
@@ -33,15 +33,15 @@ struct Queue {
 struct Shared {
     queue: Mutex<Queue>,
     news: Condvar,
-    /// So many of what was asked were written, or failed.
+    /// Number of requests that were written or failed.
     tried: watch::Sender<u64>,
-    /// Some could not be written, the last time they were tried.
-    refused: AtomicBool,
-    /// Why, and which; none where the folder could not be flushed, which is all of them.
-    why: Mutex<Option<(String, Vec<ModelName>)>>,
+    /// Some state could not be written at the last try.
+    has_failed: AtomicBool,
+    /// Error of the last try and the models it affects; an empty list (the folder could not be flushed) means all.
+    failure: Mutex<Option<(String, Vec<ModelName>)>>,
 }
 
-/// The thread, ended and waited for with this value.
+/// Handle of the thread, which is ended and joined when this is dropped.
 #[derive(Debug)]
 pub(super) struct Writer {
     shared: Arc<Shared>,
@@ -54,54 +54,55 @@ impl Writer {
             queue: Mutex::default(),
             news: Condvar::new(),
             tried: watch::Sender::new(0),
-            refused: AtomicBool::new(false),
-            why: Mutex::default(),
+            has_failed: AtomicBool::new(false),
+            failure: Mutex::default(),
         });
         let (work, dir) = (Arc::clone(&shared), dir.to_owned());
         let thread = thread::Builder::new().name("state".into()).spawn(move || work.run(&dir))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    pub(super) fn put(&self, model: &ModelName, lasting: Option<Lasting>) {
+    pub(super) fn put(&self, model: &ModelName, state: Option<PersistedState>) {
         let mut queue = self.shared.queue();
         if queue.ending {
-            return; // another scheduler writes these files
+            return; // the files belong to the next scheduler
         }
-        queue.pending.insert(model.clone(), lasting);
-        queue.asked += 1;
+        queue.pending.insert(model.clone(), state);
+        queue.requested += 1;
         self.shared.news.notify_one();
     }
 
-    /// The last word: what is pending is written, what cannot be is dropped, and so is what comes later.
+    /// Writes what is pending; failed writes and later puts are dropped.
     pub(super) async fn close(&self) {
-        let _ = self.settled().await; // the log has it
+        let _ = self.flush().await; // failures are logged
         self.shared.end();
     }
 
-    pub(super) fn is_refused(&self) -> bool {
-        self.shared.refused.load(Ordering::Acquire)
+    pub(super) fn has_failed_writes(&self) -> bool {
+        self.shared.has_failed.load(Ordering::Acquire)
     }
 
-    pub(super) async fn settled(&self) -> bool {
-        let asked = self.shared.ask();
+    /// Returns whether everything queued was tried in time.
+    pub(super) async fn flush(&self) -> bool {
+        let requested = self.shared.request_flush();
         let mut tried = self.shared.tried.subscribe();
-        // A disk that hangs must not keep people from their answer.
-        tokio::time::timeout(PATIENCE, tried.wait_for(|tried| *tried >= asked)).await.is_ok()
+        // A hanging disk must not block the answer to an operator.
+        tokio::time::timeout(FLUSH_TIMEOUT, tried.wait_for(|tried| *tried >= requested)).await.is_ok()
     }
 
-    /// Returns why what was put of a model is not written, if so.
-    pub(super) async fn kept(&self, model: &ModelName) -> Result<(), String> {
-        if !self.settled().await {
-            return Err(format!("the disk has not taken it within {} s", PATIENCE.as_secs()));
+    /// Checks that a model's state is written.
+    pub(super) async fn persisted(&self, model: &ModelName) -> Result<(), String> {
+        if !self.flush().await {
+            return Err(format!("the disk has not taken it within {} s", FLUSH_TIMEOUT.as_secs()));
         }
-        let why = self.shared.why.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = why.as_ref().filter(|(_, models)| models.is_empty() || models.contains(model));
+        let failure = self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = failure.as_ref().filter(|(_, models)| models.is_empty() || models.contains(model));
         own.map_or(Ok(()), |(error, _)| Err(error.clone()))
     }
 }
 
 impl Drop for Writer {
-    /// What is pending is still tried once.
+    /// Pending writes are tried once more.
     fn drop(&mut self) {
         self.shared.end();
         if let Some(thread) = self.thread.take() {
@@ -112,77 +113,77 @@ impl Drop for Writer {
 
 impl Shared {
     fn run(&self, dir: &Path) {
-        let (mut refused, mut told) = (Pending::new(), false);
-        while let Some((pending, asked)) = self.next(&mut refused) {
+        let (mut failed, mut logged) = (Pending::new(), false);
+        while let Some((pending, requested)) = self.next(&mut failed) {
             let (left, error) = write(dir, pending);
             match &error {
-                Some(error) if !told => tracing::error!(
+                Some(error) if !logged => tracing::error!(
                     folder = %dir.display(), %error,
-                    "what models remember cannot be written: the old files stay until it can"
+                    "the state of models cannot be written: the old files stay until it can"
                 ),
-                None if told => tracing::info!(folder = %dir.display(), "what models remember is written again"),
+                None if logged => tracing::info!(folder = %dir.display(), "the state of models is written again"),
                 Some(_) | None => {}
             }
-            (refused, told) = (left, error.is_some());
-            let why = error.as_ref().map(|error| (error.to_string(), refused.keys().cloned().collect()));
-            *self.why.lock().unwrap_or_else(PoisonError::into_inner) = why;
-            self.refused.store(!refused.is_empty(), Ordering::Release);
-            self.tried.send_replace(asked);
+            (failed, logged) = (left, error.is_some());
+            let failure = error.as_ref().map(|error| (error.to_string(), failed.keys().cloned().collect()));
+            *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+            self.has_failed.store(!failed.is_empty(), Ordering::Release);
+            self.tried.send_replace(requested);
         }
     }
 
-    /// What was tried by then. What is refused is tried again.
-    fn ask(&self) -> u64 {
+    /// Number of requests that a flush has to wait for. Failed writes are retried.
+    fn request_flush(&self) -> u64 {
         let mut queue = self.queue();
-        if self.refused.load(Ordering::Acquire) {
-            queue.asked += 1;
-            queue.again = true;
+        if self.has_failed.load(Ordering::Acquire) {
+            queue.requested += 1;
+            queue.retry = true;
             self.news.notify_one();
         }
-        queue.asked
+        queue.requested
     }
 
-    /// The thread ends once what is pending was tried.
+    /// Ends the thread once pending writes were tried.
     fn end(&self) {
         self.queue().ending = true;
         self.news.notify_one();
     }
 
-    /// What is to be written, the refused with it; `None` at the end.
-    fn next(&self, refused: &mut Pending) -> Option<(Pending, u64)> {
+    /// Next writes, failed ones included; `None` at the end.
+    fn next(&self, failed: &mut Pending) -> Option<(Pending, u64)> {
         let mut queue = self.queue();
         loop {
-            if std::mem::take(&mut queue.again) || !queue.pending.is_empty() {
-                let mut all = std::mem::take(refused);
+            if std::mem::take(&mut queue.retry) || !queue.pending.is_empty() {
+                let mut all = std::mem::take(failed);
                 all.append(&mut queue.pending);
-                return Some((all, queue.asked));
+                return Some((all, queue.requested));
             }
             if queue.ending {
                 return None;
             }
-            if refused.is_empty() {
+            if failed.is_empty() {
                 queue = self.news.wait(queue).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            let (again, waited) = self.news.wait_timeout(queue, AGAIN).unwrap_or_else(PoisonError::into_inner);
-            queue = again;
+            let (woken, waited) = self.news.wait_timeout(queue, RETRY).unwrap_or_else(PoisonError::into_inner);
+            queue = woken;
             if waited.timed_out() {
-                return Some((std::mem::take(refused), queue.asked));
+                return Some((std::mem::take(failed), queue.requested));
             }
         }
     }
 
-    /// The queue is whole after every change to it.
+    /// Locks the queue, which is consistent after every change: a panic elsewhere does not spoil it.
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Writes each; what could not be written, and the first reason.
+/// Writes each state. Returns those that could not be written, and the first error.
 fn write(dir: &Path, pending: Pending) -> (Pending, Option<io::Error>) {
     let mut first = None;
-    let left = pending.into_iter().filter(|(model, lasting)| {
-        let result = file::write(dir, model, lasting.as_ref());
+    let left = pending.into_iter().filter(|(model, state)| {
+        let result = file::write(dir, model, state.as_ref());
         let failed = result.is_err();
         first = first.take().or(result.err());
         failed

@@ -1,9 +1,9 @@
-//! What lasts, with the writer killed at any point: whole files, and never older than what it said was written.
+//! Durability of the store, with the writer killed at any point: files are whole, and never older than what was acknowledged.
 #![allow(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
 
 use omni_config::name::ModelName;
 use omni_node_protocol::id::SnapshotDigest;
-use omni_store::{Lasting, StateStore, Version};
+use omni_store::{PersistedState, StateStore, Version};
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
@@ -28,12 +28,12 @@ fn model(number: u64) -> ModelName {
 }
 
 /// What a writer puts as number `number`: everything in it says so.
-fn lasting(number: u64) -> Lasting {
-    let mut lasting = Lasting { held: number.is_multiple_of(2), deaths: number, ..Lasting::default() };
+fn lasting(number: u64) -> PersistedState {
+    let mut lasting = PersistedState { held: number.is_multiple_of(2), deaths: number, ..PersistedState::default() };
     for first_ready_unix_ms in number..number + number % 10 {
         let snapshot = SnapshotDigest::parse(&format!("{first_ready_unix_ms:064x}")).unwrap();
         let manifest = Some(format!("# {number}\n").repeat(1000));
-        lasting.was_ready(Version { snapshot, manifest, first_ready_unix_ms });
+        lasting.record_ready(Version { snapshot, manifest, first_ready_unix_ms });
     }
     lasting
 }
@@ -49,14 +49,14 @@ fn writer() {
     for number in newest + 1.. {
         store.put(&model(number), Some(lasting(number)));
         if number.is_multiple_of(3) {
-            runtime.block_on(store.settled());
+            runtime.block_on(store.flush());
             println!("\nsettled {number}");
         }
     }
 }
 
 #[test]
-fn a_writer_that_is_killed_at_any_point_leaves_whole_files() {
+fn a_writer_killed_at_any_point_leaves_whole_files() {
     let dir = tempfile::tempdir().unwrap();
     let mut known = BTreeMap::new();
     let mut written = 0;

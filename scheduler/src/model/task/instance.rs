@@ -79,7 +79,7 @@ impl ModelTask {
         let reservation = self.keep_room(generation, &content);
         let on_card = welcome.gpu.as_ref().zip(reservation.as_ref());
         let lease = on_card.and_then(|(gpu, reservation)| self.keep_place(&id, gpu, is_ready, reservation));
-        let (settings, was_ready) = (content.settings(), self.lasting.is_proven(&content.snapshot));
+        let (settings, was_ready) = (content.settings(), self.lasting.was_ready(&content.snapshot));
         let fresh = Instance::new(id.clone(), generation, content);
         let instance = Instance { lease, reservation, launched: true, elsewhere, ..fresh };
         self.instances.insert(number, instance);

@@ -16,7 +16,7 @@ use omni_control_api::State;
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
 use omni_node_protocol::launcher::{GpuMode, GpuSpec, ToLauncher};
-use omni_store::{Lasting, StateStore, Version};
+use omni_store::{PersistedState, StateStore, Version};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ struct Played {
 }
 
 /// Of a model an earlier scheduler knew this.
-fn play(lasting: Lasting) -> Played {
+fn play(lasting: PersistedState) -> Played {
     let (gpu, desk) = gpu::testing::listener();
     let (launcher, asked) = launcher::testing::launcher();
     let (config, metrics) = (NodeConfig::default(), Metrics::default());
@@ -59,7 +59,7 @@ fn play(lasting: Lasting) -> Played {
     });
     let name = ModelName::try_from("m".to_owned()).unwrap();
     let (model, ends) =
-        model::new(name, 1024, (context.metrics.of_model("m"), context.budget.share()), Lasting::default());
+        model::new(name, 1024, (context.metrics.of_model("m"), context.budget.share()), PersistedState::default());
     task::spawn(Arc::clone(&model), ends, lasting, Arc::clone(&context), launcher);
     Played { model, asked, desk, context, _state: state }
 }
@@ -71,7 +71,7 @@ fn digest(digit: &str) -> SnapshotDigest {
 /// Its worker was started and answers nobody: it may live, and so may the engine with all of its memory.
 #[tokio::test]
 async fn an_instance_that_cannot_be_reached_holds_its_gpu_memory_until_it_is_gone() {
-    let Played { model, mut asked, desk, context, _state } = play(Lasting::default());
+    let Played { model, mut asked, desk, context, _state } = play(PersistedState::default());
     let snapshot = digest("0");
     let manifest = "schema = 1\n[resources]\ngpu-memory = \"1GiB\"\n".to_owned();
     let content = Content::parse(&model.name, snapshot.clone(), Some(manifest), &context.config).unwrap();
@@ -98,7 +98,7 @@ async fn an_instance_that_cannot_be_reached_holds_its_gpu_memory_until_it_is_gon
 async fn nobody_rolls_back_before_the_directory_is_known() {
     let version = |digit| Version { snapshot: digest(digit), manifest: None, first_ready_unix_ms: 0 };
     let Played { model, context, asked: _asked, .. } =
-        play(Lasting { history: vec![version("1"), version("2")], ..Lasting::default() });
+        play(PersistedState { history: vec![version("1"), version("2")], ..PersistedState::default() });
     let roll_back = async || {
         let (answer, answered) = oneshot::channel();
         model.tell(Message::Order(Order::RollBack(Some("2".to_owned())), answer)).await;

@@ -54,7 +54,7 @@ use instances::Instances;
 use omni_control_api as api;
 use omni_engine_protocol::frame::CancelReason;
 use omni_request_error::Failure;
-use omni_store::Lasting;
+use omni_store::PersistedState;
 use place::Lack;
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -89,8 +89,8 @@ pub(crate) struct ModelTask {
     /// What was last seen in the directory.
     directory: Option<api::Directory>,
     /// What lasts, as of now and as it was put into the store.
-    lasting: Lasting,
-    saved: Lasting,
+    lasting: PersistedState,
+    saved: PersistedState,
     /// Its directory had been removed.
     came_back: bool,
     /// What the last instance that had no place had none in.
@@ -114,7 +114,7 @@ pub(crate) struct ModelTask {
 pub(crate) fn spawn(
     model: Arc<Model>,
     ends: TaskEnds,
-    lasting: Lasting,
+    lasting: PersistedState,
     context: Arc<NodeContext>,
     launcher: LauncherHandle,
 ) {
@@ -139,7 +139,7 @@ pub(crate) fn spawn(
         directory: None,
         came_back: lasting.removed_for_ms.is_some(),
         saved: lasting.clone(),
-        lasting: Lasting { removed_for_ms: None, ..lasting },
+        lasting: PersistedState { removed_for_ms: None, ..lasting },
         lack: Lack::Node,
         state: api::State::Stopped,
         asked_in_vain: None,

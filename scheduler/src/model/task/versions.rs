@@ -41,7 +41,7 @@ impl ModelTask {
         let is_good = match &chosen {
             // A rollback that was carried out is what served last; one that never became ready is not.
             Some(chosen) => self.served_last() == Some(&chosen.snapshot),
-            None => seen.is_some_and(|seen| self.lasting.is_proven(seen)),
+            None => seen.is_some_and(|seen| self.lasting.was_ready(seen)),
         };
         let serves = self.fleet.serving().is_some_and(|serving| self.fleet.was_ready(serving));
         if is_first && !is_good && !serves {
@@ -82,7 +82,7 @@ impl ModelTask {
     }
 
     fn aim_at(&mut self, content: Content) {
-        let proven = self.lasting.is_proven(&content.snapshot);
+        let proven = self.lasting.was_ready(&content.snapshot);
         let (generation, content) = self.generations.of(content);
         self.generations.say(generation, None);
         self.event(&Event::Content { generation, settings: content.settings(), was_ready: proven });
@@ -141,7 +141,7 @@ impl ModelTask {
     /// A generation serves and was ready: it can be come back to.
     pub(super) fn remember(&mut self, generation: Generation) {
         let Some(content) = self.generations.content(generation) else { return };
-        self.lasting.was_ready(Version {
+        self.lasting.record_ready(Version {
             snapshot: content.snapshot.clone(),
             manifest: content.text.clone(),
             first_ready_unix_ms: unix_ms(),
