@@ -24,6 +24,5 @@ pub mod single;
 pub mod startup;
 pub mod takeover;
 pub mod watchdog;
-pub mod wire;
 
 pub use omni_policy as policy;

@@ -1,20 +1,23 @@
 //! Answer bodies, and how a model's answer becomes a response: envelope, bytes, server-sent events.
 
 use super::run::Waiter;
-use crate::wire::reply::{Answer, Body as Content};
-use crate::wire::stream::{End, Maker, Read, Reader, Shape};
-use bytes::{Bytes, BytesMut};
+use super::workers_ai::{StreamEncoder, envelope};
+use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode, Version};
 use omni_body::{BudgetShare, ResponsePermit};
+use omni_engine_client::{Answer, AnswerContent, StreamEnd, StreamKind, StreamRead, StreamReader};
 use omni_engine_protocol::frame::AnswerHead;
 use omni_ingress::body::RunningUpload;
 use omni_ingress::response_headers::sendable;
 use omni_ingress::{ReadDeadline, ResponseBody, StreamCut, reserve_response};
 use omni_request_error::Failure;
+<<<<<<< HEAD
 use omni_workers_ai::code_of_handler;
 use std::borrow::Cow;
+=======
+>>>>>>> 7e4541ee (Data connections to engines: a crate of their own, with typed chunks; Workers AI rendering at the edge)
 use std::fmt::{self, Display, Formatter};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,10 +25,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Sleep;
 
-/// Up to this size an envelope is joined to one buffer.
-const JOIN: usize = 64 * 1024;
-const BEFORE: &[u8] = b"{\"result\":";
-const AFTER: &[u8] = b",\"success\":true,\"errors\":[],\"messages\":[]}";
 const EVENTS: &str = "text/event-stream";
 
 /// Body of a response of this node.
@@ -34,7 +33,8 @@ pub type AnswerBody = ResponseBody<Box<StreamBody>>;
 /// A streamed answer: cancels the request when it is dropped before its end.
 #[derive(Debug)]
 pub struct StreamBody {
-    reader: Reader,
+    reader: StreamReader,
+    encoder: StreamEncoder,
     waiter: Waiter,
     /// The request's body, of which the model may still read.
     upload: Option<RunningUpload>,
@@ -73,8 +73,9 @@ impl StreamBody {
             self.upload = None;
         }
         let end = match (self.reader.poll_read(context), uploaded) {
-            (Poll::Ready(Read::Data(data, cost)), Poll::Pending | Poll::Ready(Ok(()))) => {
-                self.waiter.consumed(cost);
+            (Poll::Ready(StreamRead::Chunks(chunks)), Poll::Pending | Poll::Ready(Ok(()))) => {
+                self.waiter.consumed(chunks.cost());
+                let data = self.encoder.encode(chunks);
                 if let Some(left) = self.left.as_mut().filter(|left| **left > 0) {
                     *left = left.saturating_sub(data.len() as u64);
                     if *left == 0 {
@@ -83,22 +84,25 @@ impl StreamBody {
                 }
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
-            (Poll::Ready(Read::End(end)), _) => {
+            (Poll::Ready(StreamRead::End(end)), _) => {
                 if self.left != Some(0) {
-                    self.waiter.streamed(end == End::Complete);
+                    self.waiter.streamed(end == StreamEnd::Complete);
                 }
-                end
+                match end {
+                    StreamEnd::Complete => Ok(()),
+                    StreamEnd::Failed(failure) => Err(failure.stream_message()),
+                }
             }
-            (_, Poll::Ready(Err(_))) => End::Failed("the request's body broke off".into()),
+            (_, Poll::Ready(Err(_))) => Err("the request's body broke off".into()),
             (Poll::Pending, _) => {
                 std::task::ready!(self.deadline.as_mut().poll(context));
                 self.waiter.deadline_passed();
-                End::Failed("the request's deadline passed".into())
+                Err("the request's deadline passed".into())
             }
         };
         self.ended = true;
         self.upload = None;
-        match last_of(self.reader.shape(), self.reader.maker(), end) {
+        match self.encoder.finish(end) {
             Ok(last) => Poll::Ready(last.map(|last| Ok(Frame::data(last)))),
             Err(why) => {
                 self.cut = Some(StreamCut(why));
@@ -106,26 +110,6 @@ impl StreamBody {
                 Poll::Pending
             }
         }
-    }
-}
-
-/// What a client gets at the end of a stream, if anything.
-///
-/// # Errors
-/// The connection is to be cut: nothing else tells the client that bytes are missing.
-pub fn last_of(shape: Shape, maker: Maker, end: End) -> Result<Option<Bytes>, Cow<'static, str>> {
-    match (shape, end) {
-        // A client of a model's own events knows their end by one of them.
-        (Shape::Events, End::Complete) if maker == Maker::Model => Ok(None),
-        (Shape::Events, End::Complete) => Ok(Some(Bytes::from_static(b"data: [DONE]\n\n"))),
-        (Shape::Events, End::Failed(why)) => {
-            // The model may have left its last event unfinished.
-            let before = if maker == Maker::Node { "" } else { "\n\n" };
-            let event = format!("{before}data: {}\n\n", serde_json::json!({ "error": { "message": why } }));
-            Ok(Some(Bytes::from(event)))
-        }
-        (Shape::Bytes, End::Complete) => Ok(None),
-        (Shape::Bytes, End::Failed(why)) => Err(why),
     }
 }
 
@@ -138,10 +122,17 @@ pub fn keep(
     version: Version,
     share: &Arc<BudgetShare>,
 ) -> Result<Option<Arc<ResponsePermit>>, Failure> {
+<<<<<<< HEAD
     let reserved = answer.room.take();
     match &mut answer.body {
         Content::Json(bytes) | Content::Bytes(bytes) => reserve_response(bytes, reserved, version, share),
         Content::Stream(_) => Ok(None),
+=======
+    let reserved = answer.permit.take();
+    match &mut answer.content {
+        AnswerContent::Json(bytes) | AnswerContent::Bytes(bytes) => omni_ingress::keep(bytes, reserved, version, share),
+        AnswerContent::Stream(_) => Ok(None),
+>>>>>>> 7e4541ee (Data connections to engines: a crate of their own, with typed chunks; Workers AI rendering at the edge)
     }
 }
 
@@ -153,20 +144,26 @@ pub fn respond(
     upload: Option<RunningUpload>,
     untaken: Option<Arc<ResponsePermit>>,
 ) -> Response<AnswerBody> {
-    let Answer { status, head, body, room: _, sent_at: _, swap: _, content: _ } = answer;
+    let Answer { status, head, content, permit: _, sent_at: _, swap: _, version: _ } = answer;
     let head = head.unwrap_or_default();
-    let mut response = head_of(status, &head, &body);
+    let mut response = head_of(status, &head, &content);
     let counts = untaken.is_some();
+<<<<<<< HEAD
     if counts || matches!(body, Content::Stream(_)) {
         response.extensions_mut().insert(ReadDeadline { at: waiter.deadline(), permit: untaken });
+=======
+    if counts || matches!(content, AnswerContent::Stream(_)) {
+        response.extensions_mut().insert(Slow { until: waiter.deadline(), untaken });
+>>>>>>> 7e4541ee (Data connections to engines: a crate of their own, with typed chunks; Workers AI rendering at the edge)
     }
-    let body = match body {
-        Content::Json(json) => envelope(status, json, counts),
-        Content::Bytes(bytes) => AnswerBody::full(bytes),
-        Content::Stream(reader) => {
-            let left = head.length.filter(|_| reader.shape() == Shape::Bytes);
+    let body = match content {
+        AnswerContent::Json(json) => envelope(status, json, counts),
+        AnswerContent::Bytes(bytes) => AnswerBody::full(bytes),
+        AnswerContent::Stream(reader) => {
+            let left = head.length.filter(|_| reader.kind() == StreamKind::Bytes);
             let deadline = Box::pin(tokio::time::sleep_until(waiter.deadline().into()));
-            let stream = StreamBody { reader, waiter, upload, deadline, left, ended: false, cut: None };
+            let encoder = StreamEncoder::new(reader.kind());
+            let stream = StreamBody { reader, encoder, waiter, upload, deadline, left, ended: false, cut: None };
             AnswerBody::Stream(Box::new(stream))
         }
     };
@@ -175,17 +172,17 @@ pub fn respond(
 
 /// Status and headers of a model's answer: what it chose itself, as far as that is its to choose.
 #[must_use]
-pub fn head_of(status: u16, head: &AnswerHead, body: &Content) -> Response<()> {
-    let shape = match body {
-        Content::Json(_) => None,
-        Content::Bytes(_) => Some(Shape::Bytes),
-        Content::Stream(reader) => Some(reader.shape()),
+pub fn head_of(status: u16, head: &AnswerHead, content: &AnswerContent) -> Response<()> {
+    let kind = match content {
+        AnswerContent::Json(_) => None,
+        AnswerContent::Bytes(_) => Some(StreamKind::Bytes),
+        AnswerContent::Stream(reader) => Some(reader.kind()),
     };
     let given = head.media_type.as_deref().and_then(|media| HeaderValue::from_bytes(media.as_bytes()).ok());
-    let media = match shape {
+    let media = match kind {
         None => given.unwrap_or(HeaderValue::from_static("application/json")),
-        Some(Shape::Events) => given.filter(is_events).unwrap_or(HeaderValue::from_static(EVENTS)),
-        Some(Shape::Bytes) => given.unwrap_or(HeaderValue::from_static("application/octet-stream")),
+        Some(StreamKind::Events) => given.filter(is_events).unwrap_or(HeaderValue::from_static(EVENTS)),
+        Some(StreamKind::Bytes) => given.unwrap_or(HeaderValue::from_static("application/octet-stream")),
     };
     let mut response = Response::new(());
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -202,27 +199,6 @@ pub fn head_of(status: u16, head: &AnswerHead, body: &Content) -> Response<()> {
 fn is_events(media: &HeaderValue) -> bool {
     let essence = media.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
     essence.trim_ascii().eq_ignore_ascii_case(EVENTS.as_bytes())
-}
-
-/// The envelope of the Workers AI API around one JSON value. With a status from 400 on it says that the request failed, and
-/// the value is what the model says of that. A small value is copied, unless it `counts` as memory for as long as it lives.
-#[must_use]
-pub fn envelope(status: u16, json: Bytes, counts: bool) -> AnswerBody {
-    let after = if status < 400 {
-        Bytes::from_static(AFTER)
-    } else {
-        let code = code_of_handler(status);
-        let error = format!("{{\"code\":{code},\"message\":\"the model answered with status {status}\"}}");
-        Bytes::from(format!(",\"success\":false,\"errors\":[{error}],\"messages\":[]}}"))
-    };
-    if counts || json.len() > JOIN {
-        return AnswerBody::Pieces([Bytes::from_static(BEFORE), json, after]);
-    }
-    let mut joined = BytesMut::with_capacity(BEFORE.len() + json.len() + after.len());
-    joined.extend_from_slice(BEFORE);
-    joined.extend_from_slice(&json);
-    joined.extend_from_slice(&after);
-    AnswerBody::full(joined.freeze())
 }
 
 /// Parts of the time that do not overlap: in the queue, waiting for GPU memory, in the model.

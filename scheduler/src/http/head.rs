@@ -1,4 +1,4 @@
-//! What a client's headers say: to this node (time, priority, session, the request's id), and to the model, as JSON.
+//! What a client's headers say: to this node (time, priority, session, the request's id), and to the model.
 //!
 //! Called by [`super::run`] for each request. What always holds: nothing a client writes is an error here (what cannot be
 //! understood counts as absent, what is too much is cut to what the manifest allows), and credentials reach no model.
@@ -8,7 +8,7 @@ use crate::model::content::Content;
 use crate::policy::dispatch;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
-use std::io::Write;
+use omni_engine_protocol::frame::RequestHead;
 use std::time::Duration;
 
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -69,64 +69,45 @@ pub fn request_id(headers: &HeaderMap) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("-"))
 }
 
-/// JSON of a `RequestHead` without its end: `timeout_ms` is added when the request is sent.
+/// The head that the model gets; its `timeout_ms` is set when the request is sent. Text that is not UTF-8 is replaced.
 #[must_use]
-pub fn head(parts: &Parts, request_id: &[u8], length: Option<u64>, handed: bool) -> Vec<u8> {
-    let mut head = Vec::with_capacity(512);
-    head.extend_from_slice(b"{\"id\":");
-    string(&mut head, request_id);
-    head.extend_from_slice(b",\"method\":");
-    string(&mut head, parts.method.as_str().as_bytes());
-    if let Some(session) = parts.headers.get(SESSION) {
-        head.extend_from_slice(b",\"session\":");
-        string(&mut head, session.as_bytes());
+pub fn head(parts: &Parts, request_id: &[u8], length: Option<u64>, handed: bool) -> RequestHead {
+    let names = parts.headers.keys().filter(|name| !WITHHELD.contains(&name.as_str()));
+    let headers = names.map(|name| (name.as_str().to_owned(), joined(&parts.headers, name)));
+    RequestHead {
+        id: text(request_id),
+        method: parts.method.as_str().to_owned(),
+        timeout_ms: 0,
+        session: parts.headers.get(SESSION).map(|session| text(session.as_bytes())),
+        headers: headers.collect(),
+        body_length: length,
+        body_handed: handed,
     }
-    if let Some(length) = length {
-        let _ = write!(head, ",\"body_length\":{length}"); // writing to memory does not fail
-    }
-    if handed {
-        head.extend_from_slice(b",\"body_handed\":true");
-    }
-    head.extend_from_slice(b",\"headers\":[");
-    let mut first = true;
-    for name in parts.headers.keys().filter(|name| !WITHHELD.contains(&name.as_str())) {
-        head.extend_from_slice(if first { b"[" } else { b",[" });
-        first = false;
-        string(&mut head, name.as_str().as_bytes());
-        head.push(b',');
-        let mut values = parts.headers.get_all(name).iter();
-        match (values.next(), values.next()) {
-            (Some(only), None) => string(&mut head, only.as_bytes()),
-            _ => {
-                let all: Vec<&[u8]> = parts.headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
-                string(&mut head, &all.join(&b", "[..]));
-            }
-        }
-        head.push(b']');
-    }
-    head.push(b']');
-    head
 }
 
-/// A JSON string; bytes that are no UTF-8 are replaced.
-fn string(out: &mut Vec<u8>, text: &[u8]) {
-    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
-    if text.iter().all(is_plain) {
-        out.push(b'"');
-        out.extend_from_slice(text);
-        return out.push(b'"');
+/// All values of a header in one.
+fn joined(headers: &HeaderMap, name: &HeaderName) -> String {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (Some(only), None) => text(only.as_bytes()),
+        _ => {
+            let all: Vec<&[u8]> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+            text(&all.join(&b", "[..]))
+        }
     }
-    let _ = serde_json::to_writer(out, &String::from_utf8_lossy(text)); // writing to memory does not fail
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use hyper::Request;
-    use omni_engine_protocol::frame::RequestHead;
 
     #[test]
-    fn the_head_is_a_request_head_once_it_is_closed() {
+    fn a_head_has_joined_values_and_no_credentials() {
         let (parts, ()) = Request::post("/ai/run/x")
             .header("X-Odd", &b"\xffq\"uote"[..])
             .header("accept", "a")
@@ -136,15 +117,12 @@ mod tests {
             .body(())
             .unwrap()
             .into_parts();
-        let mut json = head(&parts, b"id-1", Some(9), true);
-        json.extend_from_slice(b",\"timeout_ms\":5}");
-        let head: RequestHead = serde_json::from_slice(&json).unwrap();
         assert_eq!(
-            head,
+            head(&parts, b"id-1", Some(9), true),
             RequestHead {
                 id: "id-1".into(),
                 method: "POST".into(),
-                timeout_ms: 5,
+                timeout_ms: 0,
                 session: Some("s1".into()),
                 headers: vec![
                     ("x-odd".into(), "\u{fffd}q\"uote".into()),

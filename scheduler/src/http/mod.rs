@@ -8,3 +8,4 @@ mod forward;
 pub mod head;
 pub mod openapi;
 pub mod run;
+pub mod workers_ai;

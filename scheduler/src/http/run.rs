@@ -5,16 +5,16 @@ use super::forward::{Listener, forward_received};
 use super::head::{REQUEST_ID, head, priority, request_id, session, timeout};
 use crate::machine;
 use crate::model::Model;
-use crate::model::requests::Submission;
+use crate::model::Submission;
 use crate::node::{Node, NotFound};
 use crate::policy::dispatch::{RequestId, Ticket};
-use crate::wire::reply::{Answer, Unanswered};
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Request, Response};
 use omni_body::BodyPermit;
+use omni_engine_client::{Answer, AnswerContent, Request as EngineRequest, Unanswered};
 use omni_engine_protocol::frame::{CancelReason, INITIAL_CREDIT};
 use omni_ingress::body::{self, BodyLimits, IncomingBody, ReceivedBody, RunningUpload, Upload};
 use omni_ingress::{BodyUnread, RawBodyHandoff, response_headers};
@@ -182,7 +182,7 @@ async fn serve(
     let (reply, answer) = oneshot::channel();
     let head = head(parts, request_id, length, handed_over);
     let ticket = Ticket { id, priority: priority(&parts.headers, &content), session: session(&parts.headers) };
-    let submission = Submission { ticket, head, body, deadline, reply };
+    let submission = Submission { ticket, request: EngineRequest { head, body, deadline, reply } };
     let mut waiter = Waiter {
         model: Arc::clone(model),
         id,
@@ -206,7 +206,7 @@ async fn serve(
             }
             return Err(failure);
         }
-        Ok(Ok(Err(Unanswered::Unsent(body)))) => {
+        Ok(Ok(Err(Unanswered::NotSent(body)))) => {
             waiter.finished();
             return forward_received(node, by, parts, (body, upload), request_id, deadline).await;
         }
@@ -229,11 +229,11 @@ async fn serve(
     let queued = answer.sent_at.saturating_duration_since(submitted);
     let worked = answered.saturating_duration_since(answer.sent_at);
     let took = answered.saturating_duration_since(arrived).as_secs_f64();
-    let swap = answer.swap.map(|swap| swap.met_by(submitted)).filter(|time| !time.is_zero());
+    let swap = answer.swap.map(|swap| swap.overlap_since(submitted)).filter(|time| !time.is_zero());
     model.metrics.waited(queued);
     model.metrics.model_time.observe(worked.as_secs_f64());
     model.metrics.first_byte.observe(took);
-    let is_whole = !matches!(answer.body, crate::wire::reply::Body::Stream(_));
+    let is_whole = !matches!(answer.content, AnswerContent::Stream(_));
     if is_whole {
         waiter.finished();
         waiter.permit = None; // nor can the request be sent again
@@ -246,7 +246,7 @@ async fn serve(
         model.metrics.outcomes.ok.inc();
         model.metrics.whole.observe(took);
     }
-    let version = HeaderValue::from_str(answer.content.short_version());
+    let version = HeaderValue::from_str(&answer.version);
     let mut response = respond(answer, waiter, upload, untaken);
     let headers = response.headers_mut();
     if let Ok(version) = version {

@@ -7,13 +7,12 @@
 pub mod content;
 pub mod logs;
 pub(crate) mod output;
-pub mod requests;
 pub mod task;
 pub mod worker_link;
 
 use crate::metrics::ModelMetrics;
 use crate::policy::capacity::ReservationId;
-use crate::policy::dispatch::RequestId;
+use crate::policy::dispatch::{RequestId, Ticket};
 use crate::policy::residency::InstanceKey;
 use crate::policy::single::ServiceStatus;
 use crate::{capacity, gpu};
@@ -22,6 +21,7 @@ use logs::LogRing;
 use omni_body::BudgetShare;
 use omni_config::name::ModelName;
 use omni_control_api as api;
+use omni_engine_client::Request;
 use omni_engine_protocol::frame::CancelReason;
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::{EnvironmentKey, InstanceId, SnapshotDigest};
@@ -29,7 +29,6 @@ use omni_node_protocol::instance::{FromWorker, Stats, Welcome};
 use omni_node_protocol::launcher::BuildStage;
 use omni_request_error::{BuildProgress, Failure};
 use omni_store::PersistedState;
-use requests::Submission;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -108,6 +107,15 @@ pub enum Message {
     History(oneshot::Sender<api::History>),
     /// Asks how the number of instances comes about.
     Explain(oneshot::Sender<api::Explain>),
+}
+
+/// A request on its way to a model.
+#[derive(Debug)]
+pub struct Submission {
+    /// Identity and order. The id is unique for the life of the scheduler.
+    pub ticket: Ticket,
+    /// Request.
+    pub request: Request,
 }
 
 /// Who hears what a model leaves behind with its instances.

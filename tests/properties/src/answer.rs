@@ -1,12 +1,17 @@
 //! Answers of a model, from its first byte to the client's response: frames, the requests that it has, and answers,
 //! events and failures of HTTP.
 
-use crate::scheduler::{RUNTIME, content};
+use crate::scheduler::RUNTIME;
 use bytes::{Bytes, BytesMut};
 use hyper::Response;
 use omni_body::{BodyKind, RequestBody};
-use omni_engine_protocol::frame::{INITIAL_CREDIT, Kind, MAX_ANSWER};
+use omni_engine_client::{
+    Answer, AnswerContent, Chunk, DataConnection, FrameOutcome, Recipient, Request, RequestTable, StreamEnd,
+    StreamKind, StreamRead, StreamReader, Unanswered, split_frame,
+};
+use omni_engine_protocol::frame::{INITIAL_CREDIT, Kind, MAX_ANSWER, RequestHead};
 use omni_request_error::Failure;
+<<<<<<< HEAD
 use omni_scheduler::http::answer::{envelope, head_of, last_of};
 use omni_scheduler::model::content::Content;
 use omni_scheduler::model::requests::{Recipient, Requests, Submission, Taken};
@@ -16,10 +21,16 @@ use omni_scheduler::wire::connection::{DataConnection, next_frame};
 use omni_scheduler::wire::reply::{Answer, Body, Unanswered};
 use omni_scheduler::wire::stream::{End, Maker, Read, Reader, Shape};
 use omni_workers_ai::error_response;
+=======
+use omni_scheduler::http::answer::head_of;
+use omni_scheduler::http::failure::workers_ai;
+use omni_scheduler::http::workers_ai::{StreamEncoder, envelope};
+use omni_scheduler::policy::InstanceNumber;
+use omni_scheduler::policy::dispatch::RequestId;
+>>>>>>> 7e4541ee (Data connections to engines: a crate of their own, with typed chunks; Workers AI rendering at the edge)
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot::error::TryRecvError;
@@ -45,8 +56,18 @@ const RENDERED: usize = 8 * INITIAL_CREDIT;
 /// A client that waits.
 enum Client {
     Waits(Receiver<Result<Answer, Unanswered>>),
-    Reads { reader: Reader, got: Vec<u8>, end: Option<End> },
+    Reads(Box<Reads>),
     Done,
+}
+
+/// A client that reads a stream: what it got, and which of the node's and the model's events are in it.
+struct Reads {
+    reader: StreamReader,
+    encoder: StreamEncoder,
+    got: Vec<u8>,
+    has_rendered: bool,
+    has_own: bool,
+    end: Option<StreamEnd>,
 }
 
 /// Takes what a model has sent.
@@ -62,19 +83,19 @@ pub fn holds(data: &[u8]) {
         let mut ended = Vec::new();
         let mut chunks = BTreeMap::<u64, usize>::new();
         let mut input = BytesMut::from(data);
-        while let Ok(Some((header, payload))) = next_frame(&mut input) {
+        while let Ok(Some((header, payload))) = split_frame(&mut input) {
             assert!(payload.len() == header.length as usize && payload.len() <= MAX_ANSWER);
             if header.kind == Kind::Health {
                 continue; // taken before
             }
-            match requests.take(MODEL, &header, payload.clone()) {
+            match requests.on_frame(MODEL, &header, payload.clone()) {
                 Err(_) => break, // nothing more is read
-                Ok(Taken::Last(RequestId(id))) => {
+                Ok(FrameOutcome::Finished(RequestId(id))) => {
                     assert!(id == header.id && ITS.contains(&id) && !ended.contains(&id));
                     ended.push(id);
                 }
-                Ok(Taken::More) => assert!(ITS.contains(&header.id) && !ended.contains(&header.id)),
-                Ok(Taken::Usage(usage)) => assert!(usage.iter().all(|(unit, count)| {
+                Ok(FrameOutcome::Continues) => assert!(ITS.contains(&header.id) && !ended.contains(&header.id)),
+                Ok(FrameOutcome::Usage(usage)) => assert!(usage.iter().all(|(unit, count)| {
                     unit.len() <= 32
                         && unit.bytes().all(|byte| byte.is_ascii_graphic())
                         && *count <= 1_000_000_000_000_000
@@ -94,10 +115,10 @@ pub fn holds(data: &[u8]) {
             client.poll(&Bytes::new());
             match client {
                 Client::Waits(_) => assert!(id == OTHERS || id == UNSENT, "{id} waits for ever"),
-                Client::Reads { reader, got, end } => {
-                    let end = end.expect("every stream has an end");
-                    assert!(end != End::Complete || ended.contains(&id), "cut, and taken for complete");
-                    stream_holds((reader.shape(), reader.maker()), &got, end, chunks.get(&id).copied().unwrap_or(0));
+                Client::Reads(reads) => {
+                    let end = reads.end.clone().expect("every stream has an end");
+                    assert!(end != StreamEnd::Complete || ended.contains(&id), "cut, and taken for complete");
+                    stream_holds(&reads, &end, chunks.get(&id).copied().unwrap_or(0));
                 }
                 Client::Done => assert!(ITS.contains(&id)),
             }
@@ -106,24 +127,34 @@ pub fn holds(data: &[u8]) {
 }
 
 /// Requests as the model's task has them, and their clients.
-fn begin() -> (Requests, BTreeMap<u64, Client>) {
-    let (mut requests, mut clients) = (Requests::default(), BTreeMap::new());
+fn begin() -> (RequestTable, BTreeMap<u64, Client>) {
+    let (mut requests, mut clients) = (RequestTable::default(), BTreeMap::new());
     let (mut connection, _model) = DataConnection::pair().expect("descriptors");
-    let content = content("");
     for id in ITS.into_iter().chain([OTHERS, UNSENT]) {
         let (reply, answer) = oneshot::channel();
-        let ticket = Ticket { id: RequestId(id), priority: 0, session: None };
         let deadline = Instant::now() + Duration::from_secs(60);
         let body = RequestBody::Collected(BodyKind::Json, Bytes::new());
-        requests.add(Submission { ticket, head: b"{\"id\":\"x\"".to_vec(), body, deadline, reply });
+        requests.insert(RequestId(id), Request { head: head(), body, deadline, reply });
         let instance = if id == OTHERS { OTHER } else { MODEL };
-        let to = Recipient { instance, content: Arc::<Content>::clone(&content), swap: None };
+        let to = Recipient { instance, version: "0".into(), swap: None };
         assert!(id == UNSENT || requests.send(RequestId(id), &mut connection, to, Instant::now()));
         if id != GONE {
             clients.insert(id, Client::Waits(answer));
         }
     }
     (requests, clients)
+}
+
+fn head() -> RequestHead {
+    RequestHead {
+        id: "x".to_owned(),
+        method: "POST".to_owned(),
+        timeout_ms: 0,
+        session: None,
+        headers: Vec::new(),
+        body_length: None,
+        body_handed: false,
+    }
 }
 
 impl Client {
@@ -139,18 +170,22 @@ impl Client {
                     failed(&failure);
                     Self::Done
                 }
-                Ok(Err(Unanswered::Unsent(_))) => panic!("what was sent is not given back"),
+                Ok(Err(Unanswered::NotSent(_))) => panic!("what was sent is not given back"),
             };
         }
-        if let Self::Reads { reader, got, end } = self {
+        if let Self::Reads(reads) = self {
             let mut context = Context::from_waker(Waker::noop());
-            while end.is_none() {
-                match reader.poll_read(&mut context) {
-                    Poll::Ready(Read::Data(data, cost)) => {
+            while reads.end.is_none() {
+                match reads.reader.poll_read(&mut context) {
+                    Poll::Ready(StreamRead::Chunks(chunks)) => {
+                        let cost = chunks.cost();
+                        reads.has_own |= chunks.iter().any(|chunk| matches!(chunk, Chunk::Bytes(_)));
+                        reads.has_rendered |= chunks.iter().any(|chunk| !matches!(chunk, Chunk::Bytes(_)));
+                        let data = reads.encoder.encode(chunks);
                         assert!(data.len() <= RENDERED && cost <= 2 * INITIAL_CREDIT, "more than its credit");
-                        got.extend_from_slice(&data);
+                        reads.got.extend_from_slice(&data);
                     }
-                    Poll::Ready(Read::End(last)) => *end = Some(last),
+                    Poll::Ready(StreamRead::End(last)) => reads.end = Some(last),
                     Poll::Pending => return,
                 }
             }
@@ -161,20 +196,20 @@ impl Client {
 /// Checks the answer as a client gets it: one value in our envelope, or bytes; and no header that only the node may
 /// set.
 fn answered(answer: Answer, payload: &Bytes) -> Client {
-    let Answer { status, head, body, .. } = answer;
+    let Answer { status, head, content, .. } = answer;
     let head = head.unwrap_or_default();
-    let response: Response<()> = head_of(status, &head, &body);
+    let response: Response<()> = head_of(status, &head, &content);
     assert!((200..600).contains(&status) && response.status() == status);
     assert!(response.headers().len() <= 64 + OURS);
     let media: Vec<_> = response.headers().get_all("content-type").iter().collect();
     assert_eq!(media.len(), 1);
-    let is_json = matches!(body, Body::Json(_));
+    let is_json = matches!(content, AnswerContent::Json(_));
     assert!(!is_json || head.media_type.is_some() || media[0] == "application/json");
     for owned in ["connection", "content-length", "date", "server", "transfer-encoding", "upgrade", "x-request-id"] {
         assert!(!response.headers().contains_key(owned), "{owned}");
     }
-    match body {
-        Body::Json(json) => {
+    match content {
+        AnswerContent::Json(json) => {
             let told = envelope(status, json.clone(), false).bytes().expect("all of it");
             #[derive(serde::Deserialize)]
             #[serde(deny_unknown_fields)]
@@ -191,13 +226,15 @@ fn answered(answer: Answer, payload: &Bytes) -> Client {
             assert!(envelope.messages.is_empty());
             Client::Done
         }
-        Body::Bytes(bytes) => {
+        AnswerContent::Bytes(bytes) => {
             assert!(payload.ends_with(&bytes));
             Client::Done
         }
-        Body::Stream(reader) => {
-            assert!(reader.shape() == Shape::Bytes || media[0].as_bytes().to_ascii_lowercase().starts_with(EVENTS));
-            Client::Reads { reader, got: Vec::new(), end: None }
+        AnswerContent::Stream(reader) => {
+            assert!(reader.kind() == StreamKind::Bytes || media[0].as_bytes().to_ascii_lowercase().starts_with(EVENTS));
+            let encoder = StreamEncoder::new(reader.kind());
+            let (got, has_rendered, has_own) = (Vec::new(), false, false);
+            Client::Reads(Box::new(Reads { reader, encoder, got, has_rendered, has_own, end: None }))
         }
     }
 }
@@ -217,19 +254,24 @@ fn failed(failure: &Failure) {
 
 /// Checks a stream: as many events as the model sent chunks, each of one line, and a last one for the end; or bytes,
 /// and a cut. Of the model's own events, only the node's last one can be told apart.
-fn stream_holds((shape, maker): (Shape, Maker), got: &[u8], end: End, chunks: usize) {
-    let last = last_of(shape, maker, end.clone());
-    if shape == Shape::Bytes {
-        return assert_eq!(last.is_err(), end != End::Complete);
+fn stream_holds(reads: &Reads, end: &StreamEnd, chunks: usize) {
+    let Reads { reader, encoder, got, has_rendered, has_own, end: _ } = reads;
+    let is_complete = *end == StreamEnd::Complete;
+    let last = encoder.finish(match end {
+        StreamEnd::Complete => Ok(()),
+        StreamEnd::Failed(failure) => Err(failure.stream_message()),
+    });
+    if reader.kind() == StreamKind::Bytes {
+        return assert_eq!(last.is_err(), !is_complete);
     }
-    if maker != Maker::Node {
+    if *has_own {
         let last = last.expect("events are not cut");
-        assert_eq!(last.is_none(), maker == Maker::Model && end == End::Complete);
-        assert!(end == End::Complete || last.is_some_and(|last| last.starts_with(b"\n\ndata: ")));
+        assert_eq!(last.is_none(), !has_rendered && is_complete);
+        assert!(is_complete || last.is_some_and(|last| last.starts_with(b"\n\ndata: ")));
         return;
     }
     let last = last.expect("a stream of events ends with one").expect("and says how");
-    let text = String::from_utf8([got, &last].concat()).expect("UTF-8");
+    let text = String::from_utf8([got.as_slice(), &last].concat()).expect("UTF-8");
     assert!(!text.contains('\r'));
     let events: Vec<&str> = text.strip_suffix("\n\n").expect("a whole last event").split("\n\n").collect();
     assert_eq!(events.len(), chunks + 1, "{text}");
@@ -238,10 +280,10 @@ fn stream_holds((shape, maker): (Shape, Maker), got: &[u8], end: End, chunks: us
     let (said, values) = data.split_last().expect("the last one is ours");
     assert!(values.iter().all(|value| serde_json::from_str::<&RawValue>(value).is_ok()), "{text}");
     match end {
-        End::Complete => assert_eq!(said, "[DONE]"),
-        End::Failed(why) => {
+        StreamEnd::Complete => assert_eq!(said, "[DONE]"),
+        StreamEnd::Failed(failure) => {
             let event: Value = serde_json::from_str(said).expect("JSON");
-            assert_eq!(event["error"]["message"], why.as_ref());
+            assert_eq!(event["error"]["message"], failure.stream_message().as_ref());
         }
     }
 }

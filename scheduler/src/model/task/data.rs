@@ -2,11 +2,10 @@
 
 use super::ModelTask;
 use super::instances::Instance;
-use crate::model::requests::{BrokenWire, Recipient, Taken};
 use crate::policy::dispatch::{self, RequestId};
 use crate::policy::fleet::{Event, Phase};
 use crate::policy::{InstanceNumber, Moment};
-use crate::wire::connection::{Broken, DataConnection};
+use omni_engine_client::{ConnectionError, DataConnection, FrameOutcome, ProtocolViolation, Recipient};
 use omni_engine_protocol::control::HandlerMode;
 use omni_engine_protocol::frame::{HEADER, Kind};
 use omni_request_error::Failure;
@@ -69,7 +68,7 @@ impl ModelTask {
         let Some(instance) = self.instances.get_mut(number) else { return false };
         let Some(connection) = &mut instance.connection else { return false };
         let swap = instance.lease.as_ref().and_then(super::gpu::GpuLease::swap);
-        let to = Recipient { instance: number, content: Arc::clone(&instance.content), swap };
+        let to = Recipient { instance: number, version: Arc::clone(&instance.version), swap };
         self.requests.send(id, connection, to, at)
     }
 
@@ -155,37 +154,41 @@ impl ModelTask {
         &mut self,
         number: InstanceNumber,
         connection: &mut DataConnection,
-    ) -> Result<bool, Broken> {
+    ) -> Result<bool, ConnectionError> {
         let more = connection.fill()?;
         let (mut frames, mut bytes) = (0, 0);
         loop {
-            if let Some(id) = connection.skipped() {
+            if let Some(id) = connection.dropped() {
                 self.is_over(number, RequestId(id));
             }
-            if let Some(header) = connection.large()?
-                && !self.requests.begins(number, &header, &self.model.room, Instant::now()).map_err(Broken::Wire)?
-            {
-                connection.skip();
-                self.refuse_answer(number, RequestId(header.id));
-                continue;
+            if let Some(header) = connection.large_answer()? {
+                let awaits = self.requests.awaits_answer(number, &header)?;
+                let permit =
+                    awaits.then(|| self.model.room.incoming_response(header.length.into(), Instant::now())).flatten();
+                let Some(permit) = permit else {
+                    connection.drop_frame();
+                    self.refuse_answer(number, RequestId(header.id));
+                    continue;
+                };
+                self.requests.attach_permit(RequestId(header.id), permit);
             }
-            let Some((header, payload)) = connection.frame()? else { break };
+            let Some((header, payload)) = connection.next_frame()? else { break };
             frames += 1;
             bytes += HEADER + payload.len();
             if header.kind == Kind::Health {
                 if !self.checked(number, header.id, &payload) {
-                    return Err(Broken::Wire(BrokenWire::Stranger));
+                    return Err(ProtocolViolation::UnknownRequest.into());
                 }
                 continue;
             }
-            match self.requests.take(number, &header, payload)? {
-                Taken::More => {}
-                Taken::Usage(used) => {
+            match self.requests.on_frame(number, &header, payload)? {
+                FrameOutcome::Continues => {}
+                FrameOutcome::Usage(used) => {
                     for (unit, amount) in used {
                         self.model.metrics.used(unit, amount);
                     }
                 }
-                Taken::Last(id) => self.is_over(number, id),
+                FrameOutcome::Finished(id) => self.is_over(number, id),
             }
         }
         let now = self.now();
@@ -237,7 +240,7 @@ impl ModelTask {
     /// Requests of which the instance has not one byte wait again, for any instance.
     pub(super) fn give_back_unsent(&mut self, connection: &DataConnection) {
         for id in connection.unsent().map(RequestId) {
-            if self.requests.can_be_sent_again(id) {
+            if self.requests.can_be_resent(id) {
                 self.dispatch.requeue(id);
             }
         }
@@ -245,10 +248,10 @@ impl ModelTask {
 
     /// The data connection is of no use any more. When the engine has ended, its worker is about to say why. Of one that
     /// broke the rules nothing counts that comes after that.
-    fn broken(&mut self, number: InstanceNumber, error: &Broken) {
+    fn broken(&mut self, number: InstanceNumber, error: &ConnectionError) {
         match (self.take_connection(number), error) {
-            (Some(connection), Broken::Closed | Broken::Io(_)) => self.read_out(number, connection),
-            (Some(connection), Broken::Frame(_) | Broken::Wire(_)) => self.give_back_unsent(&connection),
+            (Some(connection), ConnectionError::Closed | ConnectionError::Io(_)) => self.read_out(number, connection),
+            (Some(connection), ConnectionError::Violation(_)) => self.give_back_unsent(&connection),
             (None, _) => {}
         }
         self.close(number);
@@ -256,11 +259,13 @@ impl ModelTask {
             return;
         }
         match error {
-            Broken::Closed => self.expect_end(number),
-            Broken::Io(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {
+            ConnectionError::Closed => self.expect_end(number),
+            ConnectionError::Io(error)
+                if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) =>
+            {
                 self.expect_end(number);
             }
-            Broken::Io(_) | Broken::Frame(_) | Broken::Wire(_) => {
+            ConnectionError::Io(_) | ConnectionError::Violation(_) => {
                 let message = omni_log::chain(error);
                 tracing::warn!(model = %self.model.name, error = message, "data connection");
                 self.say_of(number, message);

@@ -90,7 +90,7 @@ impl Instance {
         self.health.check += 1;
         self.health.runs_own = own;
         self.health.was_used &= !own;
-        connection.check(self.health.check, own);
+        connection.send_check(self.health.check, own);
     }
 }
 
@@ -147,13 +147,13 @@ mod tests {
     use crate::gpu::testing::{listener, request};
     use crate::model::content::Content;
     use crate::policy::Generation;
-    use crate::wire::connection::{DataConnection, ModelEnds};
     use omni_config::name::ModelName;
     use omni_config::node::NodeConfig;
+    use omni_engine_client::{DataConnection, EngineEnds};
     use omni_node_protocol::id::{InstanceId, SnapshotDigest};
     use std::sync::Arc;
 
-    fn instance() -> (Instance, ModelEnds) {
+    fn instance() -> (Instance, EngineEnds) {
         let name = ModelName::try_from("m".to_owned()).unwrap();
         let snapshot = SnapshotDigest::parse(&"1".repeat(64)).unwrap();
         let content = Content::parse(&name, snapshot, None, &NodeConfig::default()).unwrap();

@@ -8,7 +8,7 @@ use crate::model::worker_link::{self, WorkerLink};
 use crate::model::{Adoption, Message};
 use crate::policy::InstanceNumber;
 use crate::policy::fleet::{Event, Phase};
-use crate::wire::connection::DataConnection;
+use omni_engine_client::DataConnection;
 use omni_engine_protocol::control::HandlerMode;
 use omni_log::Kind;
 use omni_node_protocol::exit::ExitCause;

@@ -11,7 +11,7 @@ use crate::model::worker_link::WorkerLink;
 use crate::policy::dispatch::StuckHandlers;
 use crate::policy::intake::Intake;
 use crate::policy::{Generation, InstanceNumber, Moment};
-use crate::wire::connection::DataConnection;
+use omni_engine_client::DataConnection;
 use omni_engine_protocol::control::HandlerMode;
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::InstanceId;
@@ -32,6 +32,8 @@ pub(super) struct Instance {
     pub(super) generation: Generation,
     /// What it runs.
     pub(super) content: Arc<Content>,
+    /// Its version, for answers.
+    pub(super) version: Arc<str>,
     pub(super) asked_at: Instant,
     pub(super) pid: Option<i32>,
     pub(super) link: Option<WorkerLink>,
@@ -87,6 +89,7 @@ impl Instance {
         Self {
             id,
             generation,
+            version: content.short_version().into(),
             content,
             asked_at: Instant::now(),
             pid: None,

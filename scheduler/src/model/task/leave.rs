@@ -8,7 +8,7 @@
 use super::ModelTask;
 use crate::model::{Leave, Message};
 use crate::policy::InstanceNumber;
-use crate::wire::reply::Unanswered;
+use omni_engine_client::Unanswered;
 use omni_node_protocol::id::InstanceId;
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ impl ModelTask {
     pub(super) fn turn_away(&mut self, message: Message) {
         match message {
             Message::Submit(submission) => {
-                let _ = submission.reply.send(Err(Unanswered::Unsent(submission.body)));
+                let _ = submission.request.reply.send(Err(Unanswered::NotSent(submission.request.body)));
             }
             Message::Order(_, answer) => {
                 let _ = answer.send(Err("another scheduler takes over this node: ask again".to_owned()));
@@ -98,7 +98,7 @@ impl ModelTask {
             }
         }
         for id in self.dispatch.drain_queue() {
-            self.requests.hand_back(id);
+            self.requests.return_unsent(id);
         }
     }
 

@@ -37,7 +37,7 @@ impl ModelTask {
     /// A line of a stack, with the requests that keep the instance.
     fn with_requests(&self, number: InstanceNumber, text: &str) -> String {
         let requests = self.dispatch.suspects(number);
-        let names: Vec<_> = requests.into_iter().filter_map(|id| self.requests.id_of(id)).take(NAMED).collect();
+        let names: Vec<_> = requests.into_iter().filter_map(|id| self.requests.client_id(id)).take(NAMED).collect();
         let names = if names.is_empty() { "-".to_owned() } else { names.join(",") };
         format!("WARNING [{names}] {text}")
     }

@@ -40,8 +40,7 @@ mod versions;
 mod view;
 
 use super::content::Content;
-use super::requests::Requests;
-use super::{Front, Has, Message, Model, Order, TaskEnds, View};
+use super::{Front, Has, Message, Model, Order, Submission, TaskEnds, View};
 use crate::launcher::LauncherHandle;
 use crate::node::NodeContext;
 use crate::policy::Moment;
@@ -52,6 +51,7 @@ use crate::watchdog::Pulse;
 use generations::Generations;
 use instances::Instances;
 use omni_control_api as api;
+use omni_engine_client::RequestTable;
 use omni_engine_protocol::frame::CancelReason;
 use omni_request_error::Failure;
 use omni_store::PersistedState;
@@ -81,7 +81,7 @@ pub(crate) struct ModelTask {
     events: VecDeque<Event>,
     dispatch: Dispatch,
     demand: Demand,
-    requests: Requests,
+    requests: RequestTable,
     generations: Generations,
     instances: Instances,
     /// What takes the traffic.
@@ -132,7 +132,7 @@ pub(crate) fn spawn(
         events: VecDeque::new(),
         dispatch: Dispatch::default(),
         demand: Demand::default(),
-        requests: Requests::default(),
+        requests: RequestTable::default(),
         generations: Generations::default(),
         instances: Instances::default(),
         serving: None,
@@ -216,10 +216,10 @@ impl ModelTask {
         }
         match message {
             // Whoever is gone already has cancelled it, and that may have been heard before this.
-            Message::Submit(submission) if submission.reply.is_closed() => {}
+            Message::Submit(submission) if submission.request.reply.is_closed() => {}
             Message::Submit(submission) => {
-                let ticket = submission.ticket;
-                self.requests.add(*submission);
+                let Submission { ticket, request } = *submission;
+                self.requests.insert(ticket.id, request);
                 match self.dispatch.submit(ticket, self.now()) {
                     Admission::Full => {
                         let retry_after = self.queue_time();
@@ -290,7 +290,7 @@ impl ModelTask {
         for (id, bytes) in pending.credits {
             let connection = self.requests.recipient(id).and_then(|number| self.instances.get_mut(number));
             if let Some(connection) = connection.and_then(|instance| instance.connection.as_mut()) {
-                connection.credit(id.0, bytes);
+                connection.send_credit(id.0, bytes);
             }
         }
     }
@@ -301,7 +301,7 @@ impl ModelTask {
             Cancelled::Unknown => {}
             Cancelled::InFlight(number) => {
                 let connection = self.instances.get(number).and_then(|instance| instance.connection.as_ref());
-                if connection.is_some_and(|connection| !connection.cancel(id.0, reason)) {
+                if connection.is_some_and(|connection| !connection.send_cancel(id.0, reason)) {
                     self.event(&Event::Unresponsive(number));
                 }
                 self.watch_grace(number);

@@ -1,4 +1,4 @@
-//! The connection, with a model that the test plays.
+//! Tests of the connection, with the engine played by the test.
 
 use super::*;
 use omni_engine_protocol::frame::flags;
@@ -19,9 +19,9 @@ fn request_of(bytes: &[u8]) -> (Header, Vec<u8>) {
 async fn requests_small_and_large_arrive_whole_and_in_order() {
     let (mut connection, ends) = DataConnection::pair().unwrap();
     let large = Bytes::from(vec![7_u8; 3 * 1024 * 1024]);
-    connection.request(1, flags::JSON, b"{}", Bytes::from_static(b"small"), None);
-    connection.request(2, flags::BYTES, b"{\"a\":1}", large.clone(), None);
-    connection.credit(2, 99);
+    connection.send_request(1, flags::JSON, b"{}", Bytes::from_static(b"small"), None);
+    connection.send_request(2, flags::BYTES, b"{\"a\":1}", large.clone(), None);
+    connection.send_credit(2, 99);
     let model = std::thread::spawn(move || {
         let mut model = StdStream::from(ends.data);
         let mut got = vec![0; HEADER * 3 + 4 + 2 + 5 + 4 + 7 + 3 * 1024 * 1024 + 4];
@@ -41,14 +41,14 @@ async fn requests_small_and_large_arrive_whole_and_in_order() {
 }
 
 #[tokio::test]
-async fn what_was_not_begun_to_be_written_is_known() {
+async fn requests_without_a_written_byte_are_known() {
     let (mut connection, ends) = DataConnection::pair().unwrap();
     let large = Bytes::from(vec![7_u8; 3 * 1024 * 1024]);
-    connection.request(1, flags::BYTES, b"{}", Bytes::new(), None);
-    connection.credit(1, 5);
-    connection.request(2, flags::BYTES, b"{}", large.clone(), None);
-    connection.request(3, flags::BYTES, b"{}", large, None);
-    connection.request(4, flags::BYTES, b"{}", Bytes::new(), None);
+    connection.send_request(1, flags::BYTES, b"{}", Bytes::new(), None);
+    connection.send_credit(1, 5);
+    connection.send_request(2, flags::BYTES, b"{}", large.clone(), None);
+    connection.send_request(3, flags::BYTES, b"{}", large, None);
+    connection.send_request(4, flags::BYTES, b"{}", Bytes::new(), None);
     assert_eq!(connection.unsent().collect::<Vec<_>>(), [1, 2, 3, 4]);
     ready(&connection).await;
     connection.flush().unwrap(); // the socket is full in the middle of the second
@@ -64,12 +64,12 @@ async fn what_was_not_begun_to_be_written_is_known() {
 }
 
 #[tokio::test]
-async fn a_descriptor_comes_with_its_own_frame() {
+async fn a_descriptor_travels_with_its_own_frame() {
     let (mut connection, ends) = DataConnection::pair().unwrap();
     let (ours, theirs) = StdStream::pair().unwrap();
-    connection.request(1, 0, b"{}", Bytes::new(), None);
-    connection.request(2, flags::BODY_STREAM, b"{}", Bytes::new(), Some(theirs.into()));
-    connection.request(3, 0, b"{}", Bytes::new(), None);
+    connection.send_request(1, 0, b"{}", Bytes::new(), None);
+    connection.send_request(2, flags::BODY_STREAM, b"{}", Bytes::new(), Some(theirs.into()));
+    connection.send_request(3, 0, b"{}", Bytes::new(), None);
     while connection.wants_write() {
         ready(&connection).await;
         connection.flush().unwrap();
@@ -100,7 +100,7 @@ async fn a_descriptor_comes_with_its_own_frame() {
 }
 
 #[tokio::test]
-async fn answers_are_cut_into_frames_and_garbage_is_refused() {
+async fn input_is_split_into_frames_and_garbage_is_refused() {
     let (mut connection, ends) = DataConnection::pair().unwrap();
     let mut model = StdStream::from(ends.data);
     let header = Header { length: 3, kind: Kind::Response, flags: 0, code: 200, id: 9 };
@@ -108,29 +108,32 @@ async fn answers_are_cut_into_frames_and_garbage_is_refused() {
     model.write_all(b"42").unwrap();
     ready(&connection).await;
     connection.fill().unwrap();
-    assert!(connection.frame().unwrap().is_none());
+    assert!(connection.next_frame().unwrap().is_none());
     model.write_all(b"1").unwrap();
     ready(&connection).await;
     connection.fill().unwrap();
-    assert_eq!(connection.frame().unwrap().unwrap(), (header, Bytes::from_static(b"421")));
+    assert_eq!(connection.next_frame().unwrap().unwrap(), (header, Bytes::from_static(b"421")));
     let huge = Header { length: u32::MAX, kind: Kind::Response, flags: 0, code: 200, id: 9 };
     model.write_all(&huge.encode()).unwrap();
     ready(&connection).await;
     connection.fill().unwrap();
-    assert!(matches!(connection.frame(), Err(Broken::Frame(FrameError::TooLong { .. }))));
+    assert!(matches!(
+        connection.next_frame(),
+        Err(ConnectionError::Violation(ProtocolViolation::Frame(FrameError::TooLong { .. })))
+    ));
     drop(model);
     loop {
         ready(&connection).await;
         match connection.fill() {
             Ok(_) => {}
-            Err(Broken::Closed) => break,
+            Err(ConnectionError::Closed) => break,
             Err(other) => panic!("{other}"),
         }
     }
 }
 
 #[tokio::test]
-async fn a_large_answer_is_told_of_once_when_its_header_comes_and_can_be_dropped_as_it_comes() {
+async fn a_large_answer_is_announced_once_and_can_be_dropped_as_it_arrives() {
     let (mut connection, ends) = DataConnection::pair().unwrap();
     let mut model = StdStream::from(ends.data);
     let header = |kind, length| Header { length, kind, flags: 0, code: 200, id: 9 };
@@ -140,9 +143,9 @@ async fn a_large_answer_is_told_of_once_when_its_header_comes_and_can_be_dropped
             model.write_all(&small.encode()).unwrap();
             ready(&connection).await;
             connection.fill().unwrap();
-            assert_eq!(connection.large().unwrap(), None, "{small:?}");
+            assert_eq!(connection.large_answer().unwrap(), None, "{small:?}");
             model.write_all(&vec![1; small.length as usize]).unwrap();
-            while connection.frame().unwrap().is_none() {
+            while connection.next_frame().unwrap().is_none() {
                 ready(&connection).await;
                 connection.fill().unwrap();
             }
@@ -150,12 +153,12 @@ async fn a_large_answer_is_told_of_once_when_its_header_comes_and_can_be_dropped
         model.write_all(&large.encode()).unwrap();
         ready(&connection).await;
         connection.fill().unwrap();
-        assert_eq!(connection.large().unwrap(), Some(large));
-        assert_eq!(connection.large().unwrap(), None, "once");
+        assert_eq!(connection.large_answer().unwrap(), Some(large));
+        assert_eq!(connection.large_answer().unwrap(), None, "once");
         if drops {
-            connection.skip();
+            connection.drop_frame();
         }
-        assert_eq!(connection.skipped(), None, "none of it has come");
+        assert_eq!(connection.dropped(), None, "none of it has come");
         model.write_all(&vec![2; 100_000]).unwrap();
         model.write_all(&header(Kind::Response, 1).encode()).unwrap();
         model.write_all(b"3").unwrap();
@@ -163,9 +166,9 @@ async fn a_large_answer_is_told_of_once_when_its_header_comes_and_can_be_dropped
         while lengths.last() != Some(&1) {
             ready(&connection).await;
             connection.fill().unwrap();
-            skipped.extend(connection.skipped());
-            assert_eq!(connection.large().unwrap(), None);
-            while let Some((_, payload)) = connection.frame().unwrap() {
+            skipped.extend(connection.dropped());
+            assert_eq!(connection.large_answer().unwrap(), None);
+            while let Some((_, payload)) = connection.next_frame().unwrap() {
                 lengths.push(payload.len());
             }
         }

@@ -1,9 +1,10 @@
-//! One data connection: a stream socket to the model process, and the cancel socket beside it.
+//! A data connection: a stream socket to the engine, and a second socket for cancellations.
 //!
-//! Owned by the model's task for one instance and one scheduler life. Reading and writing never block; the task asks
-//! [`DataConnection::poll_ready`] when to try. What comes from the model is bounded here and checked by the caller.
-//! Descriptors that a model sends are dropped by the kernel, since plain reads have no room for them.
+//! Owned by the model's actor, for one instance and one scheduler life. Reads and writes never block; the actor awaits
+//! [`DataConnection::poll_ready`]. Input is bounded here and checked by the caller. Descriptors that an engine sends are
+//! dropped by the kernel, since plain reads have no room for them.
 
+use super::violation::ProtocolViolation;
 use bytes::{Buf, Bytes, BytesMut};
 use nix::errno::Errno;
 use nix::sys::socket::{
@@ -17,16 +18,16 @@ use std::task::{Context, Poll};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-/// Small frames are joined up to this size before they are written.
+/// Size up to which small frames are joined before they are written.
 const JOIN: usize = 64 * 1024;
 /// Most pieces of one vectored write.
-const PIECES: usize = 16;
-/// From this length on a frame is told of when its header comes: who reads it has to have room for it.
+const MAX_PIECES: usize = 16;
+/// Length above which an answer is announced as soon as its header arrives, so that its memory can be reserved.
 const LARGE: usize = 64 * 1024;
-/// Room for what is read, made anew when less than [`ROOM`] of it is left: answers that are still needed keep it.
-const READ: usize = 64 * 1024;
-/// Least room for a read.
-const ROOM: usize = 16 * 1024;
+/// Size of a read buffer. A new one is made when less than [`MIN_SPACE`] of it is left: answers in use keep the old one.
+const READ_BUFFER: usize = 64 * 1024;
+/// Least free space for a read.
+const MIN_SPACE: usize = 16 * 1024;
 
 /// A piece of output.
 #[derive(Debug)]
@@ -59,58 +60,62 @@ pub struct DataConnection {
     stream: UnixStream,
     cancel: OwnedFd,
     out: VecDeque<Piece>,
-    /// Requests of which no byte was written yet, each with what was queued before it; of all that was ever queued.
+    /// Requests of which no byte was written yet, each with its position in the output of this connection.
     unsent: VecDeque<(u64, u64)>,
+    /// Bytes that were ever queued, and of them written.
     queued: u64,
     written: u64,
-    /// Credit that is to be written once all output is: one sum for each stream, however slowly the model reads.
+    /// Credit to write after all other output: one sum for each stream, however slowly the engine reads.
     credits: BTreeMap<u64, u32>,
     input: BytesMut,
-    /// The frame at the beginning of `input` is large, and was told of.
-    told: bool,
-    /// What is to be dropped of what comes next.
-    skipped: usize,
-    /// Whose frame that is, until all of it was.
-    skips: Option<u64>,
+    /// The frame at the beginning of `input` is large and was announced.
+    announced: bool,
+    /// Input bytes that are still to be dropped.
+    to_drop: usize,
+    /// Request whose frame is being dropped.
+    dropping: Option<u64>,
 }
 
-/// The model's ends, to be sent on and closed.
+/// The engine's ends, to be sent to its worker and closed.
 #[derive(Debug)]
-pub struct ModelEnds {
-    /// The data socket.
+pub struct EngineEnds {
+    /// Data socket.
     pub data: OwnedFd,
-    /// The cancel socket.
+    /// Socket for cancellations.
     pub cancel: OwnedFd,
 }
 
 /// The connection cannot be used further.
 #[derive(Debug, thiserror::Error)]
-pub enum Broken {
-    /// The model's end is closed.
+pub enum ConnectionError {
+    /// The engine's end is closed.
     #[error("the model closed its data connection")]
     Closed,
-    /// The kernel says.
+    /// Reading or writing failed.
     #[error("data connection")]
     Io(#[from] io::Error),
-    /// The model sent what is no frame.
-    #[error("the model broke the data wire")]
-    Frame(#[from] FrameError),
-    /// It sent a frame that does not fit what it has.
-    #[error("the model broke the data wire")]
-    Wire(#[from] crate::model::requests::BrokenWire),
+    /// The engine sent a frame that it may not send.
+    #[error("the model violated the data protocol")]
+    Violation(#[from] ProtocolViolation),
+}
+
+impl From<FrameError> for ConnectionError {
+    fn from(error: FrameError) -> Self {
+        Self::Violation(error.into())
+    }
 }
 
 impl DataConnection {
     /// A fresh pair of sockets.
     ///
     /// # Errors
-    /// The kernel has no descriptors left.
-    pub fn pair() -> io::Result<(Self, ModelEnds)> {
+    /// No descriptor is left.
+    pub fn pair() -> io::Result<(Self, EngineEnds)> {
         let pair = |kind, flags| socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC | flags);
         let (ours, data) = pair(SockType::Stream, SockFlag::empty())?;
-        let (cancel, model_cancel) = pair(SockType::SeqPacket, SockFlag::empty())?;
+        let (cancel, engine_cancel) = pair(SockType::SeqPacket, SockFlag::empty())?;
         let ours = std::os::unix::net::UnixStream::from(ours);
-        ours.set_nonblocking(true)?; // only our end: the model's is a blocking socket
+        ours.set_nonblocking(true)?; // this end only: the engine's is a blocking socket
         let stream = UnixStream::from_std(ours)?;
         let connection = Self {
             stream,
@@ -121,15 +126,15 @@ impl DataConnection {
             written: 0,
             credits: BTreeMap::new(),
             input: BytesMut::new(),
-            told: false,
-            skipped: 0,
-            skips: None,
+            announced: false,
+            to_drop: 0,
+            dropping: None,
         };
-        Ok((connection, ModelEnds { data, cancel: model_cancel }))
+        Ok((connection, EngineEnds { data, cancel: engine_cancel }))
     }
 
-    /// Queues a request. With a descriptor the body must be empty: it comes through the descriptor.
-    pub fn request(&mut self, id: u64, flags: u8, head: &[u8], body: Bytes, descriptor: Option<OwnedFd>) {
+    /// Queues a request. With a descriptor, through which the engine reads the body, `body` must be empty.
+    pub fn send_request(&mut self, id: u64, flags: u8, head: &[u8], body: Bytes, descriptor: Option<OwnedFd>) {
         let length = (4 + head.len() + body.len()) as u32;
         let header = Header { length, kind: Kind::Request, flags, code: 0, id };
         self.unsent.push_back((id, self.queued));
@@ -157,24 +162,24 @@ impl DataConnection {
     }
 
     /// Queues credit for a stream.
-    pub fn credit(&mut self, id: u64, bytes: u32) {
+    pub fn send_credit(&mut self, id: u64, bytes: u32) {
         let sum = self.credits.entry(id).or_default();
         *sum = sum.saturating_add(bytes);
     }
 
     fn write_credits(&mut self) {
         for (id, bytes) in std::mem::take(&mut self.credits) {
-            self.small(Header { length: 4, kind: Kind::Credit, flags: 0, code: 0, id }, &bytes.to_le_bytes());
+            self.send_small(Header { length: 4, kind: Kind::Credit, flags: 0, code: 0, id }, &bytes.to_le_bytes());
         }
     }
 
-    /// Queues the question how the model is: by its `own` check, or only whether the engine answers.
-    pub fn check(&mut self, id: u64, own: bool) {
+    /// Queues a health check: the model's `own` one, or only whether the engine answers.
+    pub fn send_check(&mut self, id: u64, own: bool) {
         let flags = if own { flags::OWN_CHECK } else { 0 };
-        self.small(Header { length: 0, kind: Kind::Check, flags, code: 0, id }, &[]);
+        self.send_small(Header { length: 0, kind: Kind::Check, flags, code: 0, id }, &[]);
     }
 
-    fn small(&mut self, header: Header, payload: &[u8]) {
+    fn send_small(&mut self, header: Header, payload: &[u8]) {
         let mut frame = BytesMut::from(&header.encode()[..]);
         frame.extend_from_slice(payload);
         self.queued += frame.len() as u64;
@@ -184,38 +189,38 @@ impl DataConnection {
         }
     }
 
-    /// Tells the model to give up a request. Returns `false` when the model does not take cancellations.
+    /// Sends a cancellation. Returns `false` when the engine does not read its cancellations.
     #[must_use]
-    pub fn cancel(&self, id: u64, reason: CancelReason) -> bool {
+    pub fn send_cancel(&self, id: u64, reason: CancelReason) -> bool {
         let header = Header { length: 0, kind: Kind::Cancel, flags: 0, code: reason as u16, id };
         let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
         send(self.cancel.as_raw_fd(), &header.encode(), flags).is_ok()
     }
 
-    /// Requests that were queued and of which the model has not one byte.
+    /// Queued requests of which not one byte was written.
     pub fn unsent(&self) -> impl Iterator<Item = u64> {
         self.unsent.iter().map(|(id, _)| *id)
     }
 
-    /// Whether output waits for the model to read.
+    /// Whether output is pending.
     #[must_use]
     pub fn wants_write(&self) -> bool {
         !self.out.is_empty() || !self.credits.is_empty()
     }
 
-    /// Whether there is something to do: input, if it is to be read (`reads`), or room for output that waits. The task that
-    /// asked last is woken.
+    /// Polls for input (only if `reads`) and, while output is pending, for space to write it. The task that polled last is
+    /// woken.
     pub fn poll_ready(&self, context: &mut Context<'_>, reads: bool) -> Poll<()> {
         let readable = reads && self.stream.poll_read_ready(context).is_ready();
         let writable = self.wants_write() && self.stream.poll_write_ready(context).is_ready();
         if readable || writable { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Writes as much as the model's socket takes.
+    /// Writes pending output until the socket is full.
     ///
     /// # Errors
-    /// [`Broken`] when the model is gone.
-    pub fn flush(&mut self) -> Result<(), Broken> {
+    /// [`ConnectionError`] when the engine is gone.
+    pub fn flush(&mut self) -> Result<(), ConnectionError> {
         while self.wants_write() {
             if self.out.is_empty() {
                 self.write_credits();
@@ -245,7 +250,7 @@ impl DataConnection {
                 sendmsg::<SockaddrStorage>(raw, &iov, &rights, MsgFlags::MSG_NOSIGNAL, None).map_err(Errno::into)
             });
         }
-        let plain = self.out.iter().take_while(|piece| !matches!(piece, Piece::WithFd(..))).take(PIECES);
+        let plain = self.out.iter().take_while(|piece| !matches!(piece, Piece::WithFd(..))).take(MAX_PIECES);
         let slices: Vec<IoSlice<'_>> = plain.map(|piece| IoSlice::new(piece.bytes())).collect();
         self.stream.try_write_vectored(&slices)
     }
@@ -262,7 +267,7 @@ impl DataConnection {
             }
             if written > 0 {
                 piece.advance(written);
-                // The descriptor went with the first byte; what is left is plain bytes.
+                // The descriptor went with the first byte; the rest is plain bytes.
                 piece = match piece {
                     Piece::WithFd(bytes, _) => Piece::Joined(bytes),
                     Piece::Joined(_) | Piece::Body(_) => piece,
@@ -273,74 +278,74 @@ impl DataConnection {
         }
     }
 
-    /// Reads what is there, once. Returns whether there may be more.
+    /// Reads once. Returns whether there may be more.
     ///
     /// # Errors
-    /// [`Broken::Closed`] at the end of the connection.
-    pub fn fill(&mut self) -> Result<bool, Broken> {
-        if self.input.capacity() - self.input.len() < ROOM {
-            self.input.reserve(READ);
+    /// [`ConnectionError::Closed`] at the end of the connection.
+    pub fn fill(&mut self) -> Result<bool, ConnectionError> {
+        if self.input.capacity() - self.input.len() < MIN_SPACE {
+            self.input.reserve(READ_BUFFER);
         }
         let room = self.input.capacity() - self.input.len();
         // Until there is nothing: a read ends before a message with descriptors, though more lies behind it.
         match self.stream.try_read_buf(&mut self.input) {
-            Ok(0) => Err(Broken::Closed),
+            Ok(0) => Err(ConnectionError::Closed),
             Ok(read) => Ok(read >= room),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// The header of a frame that is large and comes next: before the rest of it is here, and once.
+    /// Header of the next frame if that is a large answer: once, before the rest of it is here.
     ///
     /// # Errors
-    /// [`Broken::Frame`]: the model may not send this.
-    pub fn large(&mut self) -> Result<Option<Header>, Broken> {
-        self.drop_skipped();
-        let Some(bytes) = self.input.first_chunk::<HEADER>().filter(|_| !self.told) else { return Ok(None) };
+    /// A frame that the engine may not send.
+    pub fn large_answer(&mut self) -> Result<Option<Header>, ConnectionError> {
+        self.drop_input();
+        let Some(bytes) = self.input.first_chunk::<HEADER>().filter(|_| !self.announced) else { return Ok(None) };
         let header = Header::decode(bytes)?;
         header.check_answer()?;
-        self.told = header.kind == Kind::Response && header.length as usize > LARGE;
-        Ok(self.told.then_some(header))
+        self.announced = header.kind == Kind::Response && header.length as usize > LARGE;
+        Ok(self.announced.then_some(header))
     }
 
-    /// The frame that comes next is dropped as it comes; [`DataConnection::skipped`] says when all of it was.
-    pub fn skip(&mut self) {
+    /// Drops the next frame as it arrives; [`DataConnection::dropped`] reports its end.
+    pub fn drop_frame(&mut self) {
         let header = self.input.first_chunk::<HEADER>().and_then(|bytes| Header::decode(bytes).ok());
-        self.skipped = header.map_or(0, |header| HEADER + header.length as usize);
-        self.skips = header.map(|header| header.id);
-        self.told = false;
-        self.drop_skipped();
+        self.to_drop = header.map_or(0, |header| HEADER + header.length as usize);
+        self.dropping = header.map(|header| header.id);
+        self.announced = false;
+        self.drop_input();
     }
 
     /// The request whose frame was dropped to its last byte, once.
-    pub fn skipped(&mut self) -> Option<u64> {
-        self.drop_skipped();
-        self.skips.take_if(|_| self.skipped == 0)
+    pub fn dropped(&mut self) -> Option<u64> {
+        self.drop_input();
+        self.dropping.take_if(|_| self.to_drop == 0)
     }
 
-    fn drop_skipped(&mut self) {
-        let here = self.skipped.min(self.input.len());
+    fn drop_input(&mut self) {
+        let here = self.to_drop.min(self.input.len());
         self.input.advance(here);
-        self.skipped -= here;
+        self.to_drop -= here;
     }
 
-    /// The next whole frame of what was read.
+    /// The next whole frame of the input.
     ///
     /// # Errors
-    /// [`Broken::Frame`]: the model may not send this.
-    pub fn frame(&mut self) -> Result<Option<(Header, Bytes)>, Broken> {
-        let frame = next_frame(&mut self.input)?;
-        self.told &= frame.is_none();
+    /// A frame that the engine may not send.
+    pub fn next_frame(&mut self) -> Result<Option<(Header, Bytes)>, ConnectionError> {
+        let frame = split_frame(&mut self.input)?;
+        self.announced &= frame.is_none();
         Ok(frame)
     }
 }
 
-/// Takes the first frame from what a model has sent; `None`, with room for the rest of it, as long as it is not whole.
+/// Takes the first frame from an engine's output; `None`, with space for the rest reserved, as long as it is not whole.
 ///
 /// # Errors
-/// The model may not send this.
-pub fn next_frame(input: &mut BytesMut) -> Result<Option<(Header, Bytes)>, FrameError> {
+/// A frame that the engine may not send.
+pub fn split_frame(input: &mut BytesMut) -> Result<Option<(Header, Bytes)>, FrameError> {
     let Some(bytes) = input.first_chunk::<HEADER>() else { return Ok(None) };
     let header = Header::decode(bytes)?;
     header.check_answer()?;
@@ -355,5 +360,4 @@ pub fn next_frame(input: &mut BytesMut) -> Result<Option<(Header, Bytes)>, Frame
 }
 
 #[cfg(test)]
-#[path = "connection_tests.rs"]
 mod tests;

@@ -1,0 +1,29 @@
+//! The scheduler's end of an engine's data connection: requests and credit out, answers and streams in.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`connection`] | [`DataConnection`]: frames over the data socket, cancellations over a second one |
+//! | [`request`] | a request before it is sent: head, body, where its answer goes |
+//! | [`requests`] | [`RequestTable`]: requests of one model until their last frames |
+//! | [`answer`] | an answer on its way to the client |
+//! | [`stream`] | a streamed answer: typed chunks, bounded by credit |
+//! | [`violation`] | frames that an engine may not send |
+//!
+//! Contents are passed on as the engine sent them; how a chunk or a value is rendered for a client is up to the codec of
+//! the API that the client uses.
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod connection;
+mod request;
+mod requests;
+mod stream;
+mod violation;
+
+pub use answer::{Answer, AnswerContent, ReplySender, Swap, Unanswered};
+pub use connection::{ConnectionError, DataConnection, EngineEnds, split_frame};
+pub use request::Request;
+pub use requests::{FrameOutcome, Recipient, RequestTable};
+pub use stream::{Chunk, Chunks, StreamEnd, StreamKind, StreamRead, StreamReader, StreamWriter, stream};
+pub use violation::ProtocolViolation;

@@ -1,0 +1,19 @@
+//! Requests before they are sent to an engine.
+
+use crate::answer::ReplySender;
+use omni_body::RequestBody;
+use omni_engine_protocol::frame::RequestHead;
+use std::time::Instant;
+
+/// A request of a client.
+#[derive(Debug)]
+pub struct Request {
+    /// Head for the handler; its `timeout_ms` is set when the request is sent.
+    pub head: RequestHead,
+    /// Body.
+    pub body: RequestBody,
+    /// Moment at which the client stops waiting.
+    pub deadline: Instant,
+    /// Receives the answer.
+    pub reply: ReplySender,
+}
