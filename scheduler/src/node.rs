@@ -17,12 +17,7 @@ use crate::machine::unix_ms;
 use crate::metrics::Metrics;
 use crate::model::content::{Content, Unservable};
 use crate::model::{self, Message, Model};
-<<<<<<< HEAD
-use crate::state::{Lasting, StateStore, age, expired};
 use crate::takeover::{PredecessorWatch, SuccessorHandle, UnfinishedWork};
-=======
-use crate::takeover::{Before, Heir, Working};
->>>>>>> 99ab7ae7 (State of models: a crate of its own)
 use crate::watchdog::{Pulse, Watchdog};
 use not_served::{NotServed, refused};
 use omni_body::BodyBudget;
@@ -131,13 +126,8 @@ impl Node {
     /// knew. `before`: the one that finishes what it has begun.
     pub async fn start(
         context: Arc<NodeContext>,
-<<<<<<< HEAD
-        lasting: BTreeMap<ModelName, Lasting>,
-        before: Option<UnfinishedWork>,
-=======
         lasting: BTreeMap<ModelName, PersistedState>,
-        before: Option<Working>,
->>>>>>> 0dfcfaef (State of models: named and described in terms of the field)
+        before: Option<UnfinishedWork>,
     ) -> Arc<Self> {
         let (seen_sender, seen) = mpsc::channel(SEEN);
         let kept = lasting.iter().map(|(model, lasting)| (model.clone(), lasting.snapshots())).collect();

@@ -161,7 +161,10 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
 
 /// Libraries that only some crates may use.
 const OWNERS: &[(&str, &[&str])] = &[
-    ("tokio", &["omni-body", "omni-ingress", "omni-scheduler", "omnictl", "omni-tests", "omni-properties", "omni-store"]),
+    (
+        "tokio",
+        &["omni-body", "omni-ingress", "omni-scheduler", "omnictl", "omni-tests", "omni-properties", "omni-store"],
+    ),
     (
         "hyper",
         &["omni-auth", "omni-ingress", "omni-scheduler", "omni-workers-ai", "omnictl", "omni-tests", "omni-properties"],

@@ -13,11 +13,6 @@ use omni_ingress::body::RunningUpload;
 use omni_ingress::response_headers::sendable;
 use omni_ingress::{ReadDeadline, ResponseBody, StreamCut, reserve_response};
 use omni_request_error::Failure;
-<<<<<<< HEAD
-use omni_workers_ai::code_of_handler;
-use std::borrow::Cow;
-=======
->>>>>>> 7e4541ee (Data connections to engines: a crate of their own, with typed chunks; Workers AI rendering at the edge)
 use std::fmt::{self, Display, Formatter};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -122,17 +117,10 @@ pub fn keep(
     version: Version,
     share: &Arc<BudgetShare>,
 ) -> Result<Option<Arc<ResponsePermit>>, Failure> {
-<<<<<<< HEAD
-    let reserved = answer.room.take();
-    match &mut answer.body {
-        Content::Json(bytes) | Content::Bytes(bytes) => reserve_response(bytes, reserved, version, share),
-        Content::Stream(_) => Ok(None),
-=======
     let reserved = answer.permit.take();
     match &mut answer.content {
-        AnswerContent::Json(bytes) | AnswerContent::Bytes(bytes) => omni_ingress::keep(bytes, reserved, version, share),
+        AnswerContent::Json(bytes) | AnswerContent::Bytes(bytes) => reserve_response(bytes, reserved, version, share),
         AnswerContent::Stream(_) => Ok(None),
->>>>>>> 7e4541ee (Data connections to engines: a crate of their own, with typed chunks; Workers AI rendering at the edge)
     }
 }
 
@@ -148,13 +136,8 @@ pub fn respond(
     let head = head.unwrap_or_default();
     let mut response = head_of(status, &head, &content);
     let counts = untaken.is_some();
-<<<<<<< HEAD
-    if counts || matches!(body, Content::Stream(_)) {
-        response.extensions_mut().insert(ReadDeadline { at: waiter.deadline(), permit: untaken });
-=======
     if counts || matches!(content, AnswerContent::Stream(_)) {
-        response.extensions_mut().insert(Slow { until: waiter.deadline(), untaken });
->>>>>>> 7e4541ee (Data connections to engines: a crate of their own, with typed chunks; Workers AI rendering at the edge)
+        response.extensions_mut().insert(ReadDeadline { at: waiter.deadline(), permit: untaken });
     }
     let body = match content {
         AnswerContent::Json(json) => envelope(status, json, counts),

@@ -285,13 +285,8 @@ async fn order(node: &Node, name: &str, order: Order) -> Result<Response<AnswerB
     }
     let taken = told(&model, |sender| Message::Order(order, sender)).await?;
     let view = taken.map_err(|detail| Refusal { status: StatusCode::CONFLICT, kind: "not-ready", detail })?;
-<<<<<<< HEAD
-    let kept = node.context.state.kept(&model.name).await;
-    kept.map_err(|why| Refusal::not_persisted(&view, &why))?;
-=======
     let kept = node.context.state.persisted(&model.name).await;
-    kept.map_err(|why| Refusal::not_kept(&view, &why))?;
->>>>>>> 0dfcfaef (State of models: named and described in terms of the field)
+    kept.map_err(|why| Refusal::not_persisted(&view, &why))?;
     Ok(json(&view))
 }
 

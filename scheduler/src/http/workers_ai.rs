@@ -9,9 +9,9 @@
 //! | end of events | `data: [DONE]`, or `data: {"error": {"message": …}}` |
 
 use super::answer::AnswerBody;
-use super::failure::code_of_handler;
 use bytes::{BufMut, Bytes, BytesMut};
 use omni_engine_client::{Chunk, Chunks, StreamKind};
+use omni_workers_ai::code_of_handler;
 use std::borrow::Cow;
 
 /// Size up to which an envelope is joined to one buffer.

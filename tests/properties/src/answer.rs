@@ -11,23 +11,11 @@ use omni_engine_client::{
 };
 use omni_engine_protocol::frame::{INITIAL_CREDIT, Kind, MAX_ANSWER, RequestHead};
 use omni_request_error::Failure;
-<<<<<<< HEAD
-use omni_scheduler::http::answer::{envelope, head_of, last_of};
-use omni_scheduler::model::content::Content;
-use omni_scheduler::model::requests::{Recipient, Requests, Submission, Taken};
-use omni_scheduler::policy::InstanceNumber;
-use omni_scheduler::policy::dispatch::{RequestId, Ticket};
-use omni_scheduler::wire::connection::{DataConnection, next_frame};
-use omni_scheduler::wire::reply::{Answer, Body, Unanswered};
-use omni_scheduler::wire::stream::{End, Maker, Read, Reader, Shape};
-use omni_workers_ai::error_response;
-=======
 use omni_scheduler::http::answer::head_of;
-use omni_scheduler::http::failure::workers_ai;
 use omni_scheduler::http::workers_ai::{StreamEncoder, envelope};
 use omni_scheduler::policy::InstanceNumber;
 use omni_scheduler::policy::dispatch::RequestId;
->>>>>>> 7e4541ee (Data connections to engines: a crate of their own, with typed chunks; Workers AI rendering at the edge)
+use omni_workers_ai::error_response;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;

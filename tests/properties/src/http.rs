@@ -11,17 +11,9 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, Version};
 use omni_body::{BodyBudget, BodyMetrics, BudgetShare, RequestBody};
 use omni_engine_protocol::frame::RequestHead;
-<<<<<<< HEAD
 use omni_ingress::body::{self, BodyLimits, STREAM_FROM, bypass_length, is_json};
 use omni_ingress::{ConnectionLimits, http_builder};
-use omni_scheduler::http::answer::{AnswerBody, envelope};
-=======
-use omni_ingress::body::{self, BodyLimits, STREAM_FROM, is_json, passes_hyper};
-use omni_ingress::{Bounds, builder};
 use omni_scheduler::http::answer::AnswerBody;
-use omni_scheduler::http::data::model_of;
-use omni_scheduler::http::failure::workers_ai;
->>>>>>> 7e4541ee (Data connections to engines: a crate of their own, with typed chunks; Workers AI rendering at the edge)
 use omni_scheduler::http::head::{head, priority, request_id, session, timeout};
 use omni_scheduler::http::workers_ai::envelope;
 use omni_scheduler::model::content::Content;
