@@ -1,6 +1,7 @@
 //! Both layouts against plain files in the kernel's format, and lists of processors.
 
 use super::*;
+use std::time::Duration;
 
 fn shown(numbers: &[u32], limit_millis: u32) -> Shown {
     Shown { numbers: numbers.into(), limit_millis, cpuinfo: Arc::default() }
