@@ -163,26 +163,10 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
 const OWNERS: &[(&str, &[&str])] = &[
     (
         "tokio",
-        &["omni-body", "omni-ingress", "omni-scheduler", "omnictl", "omni-tests", "omni-properties", "omni-store"],
-    ),
-    (
-        "hyper",
-        &["omni-auth", "omni-ingress", "omni-scheduler", "omni-workers-ai", "omnictl", "omni-tests", "omni-properties"],
-    ),
-    (
-        "tokio",
-        &["omni-body", "omni-ingress", "omni-scheduler", "omnictl", "omni-tests", "omni-properties", "omni-store"],
-    ),
-    ("hyper", &["omni-auth", "omni-ingress", "omni-scheduler", "omnictl", "omni-tests", "omni-properties"]),
-    ("hyper-util", &["omni-ingress", "omni-scheduler", "omnictl", "omni-tests"]),
-    ("http-body-util", &["omni-ingress", "omnictl", "omni-tests", "omni-scheduler"]),
-    ("tokio-rustls", &["omni-ingress", "omni-tests", "omni-scheduler"]),
-    ("hyper", &["omni-auth", "omni-ingress", "omni-scheduler", "omnictl", "omni-tests", "omni-properties"]),
-    (
-        "tokio",
         &[
             "omni-body",
             "omni-engine-client",
+            "omni-ingress",
             "omni-scheduler",
             "omni-store",
             "omnictl",
@@ -190,6 +174,13 @@ const OWNERS: &[(&str, &[&str])] = &[
             "omni-properties",
         ],
     ),
+    (
+        "hyper",
+        &["omni-auth", "omni-ingress", "omni-scheduler", "omni-workers-ai", "omnictl", "omni-tests", "omni-properties"],
+    ),
+    ("hyper-util", &["omni-ingress", "omni-scheduler", "omnictl", "omni-tests"]),
+    ("http-body-util", &["omni-ingress", "omnictl", "omni-tests"]),
+    ("tokio-rustls", &["omni-ingress", "omni-tests"]),
     ("rcgen", &["omni-tests"]),
     ("fuser", &["omni-meminfo-fs"]),
     ("cgroups-rs", &["omni-cgroup"]),
