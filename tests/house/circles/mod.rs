@@ -98,7 +98,7 @@ fn of_program(root: &str, sources: &BTreeMap<&str, &str>) -> Vec<String> {
         Some((folder, _)) => format!("{folder}/"),
         None => String::new(),
     };
-    read(root, &folder, Path::new(), sources, &mut modules);
+    read(root, &folder, &Path::new(), sources, &mut modules);
     // Parent to edges between its children.
     let mut levels = BTreeMap::<Path, BTreeMap<String, BTreeSet<String>>>::new();
     for (path, module) in &modules {

@@ -19,7 +19,7 @@ pub(super) struct Module {
 pub(super) fn read(
     file: &str,
     folder: &str,
-    path: Path,
+    path: &Path,
     sources: &BTreeMap<&str, &str>,
     modules: &mut BTreeMap<Path, Module>,
 ) {
@@ -27,12 +27,12 @@ pub(super) fn read(
     let blank = code(source);
     let tokens = tokens(&blank);
     let mut parser = Parser { tokens: &tokens, at: 0, files: Vec::new() };
-    parser.module(&path, modules);
+    parser.module(path, modules);
     for child in parser.files {
         let below = child[path.len()..].join("/");
         let flat = format!("{folder}{below}.rs");
         let file = if sources.contains_key(flat.as_str()) { flat } else { format!("{folder}{below}/mod.rs") };
-        read(&file, &format!("{folder}{below}/"), child, sources, modules);
+        read(&file, &format!("{folder}{below}/"), &child, sources, modules);
     }
 }
 

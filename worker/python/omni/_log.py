@@ -23,8 +23,8 @@ MAX_TEXT = 32 * 1024
 """The longest report, in characters: a traceback can quote a message of any size."""
 
 MAX_LINE = 8 * 1024 - 8
-"""Bytes of the longest line that the worker takes whole (`worker/instance/src/journal/mod.rs`), less what a longer name of a
-level takes. What is behind its cut would have no mark of its request."""
+"""Bytes of the longest line that the worker takes whole (`worker/instance/src/journal/mod.rs`), less the bytes of the
+longest name of a level. Text behind the cut would have no mark of its request."""
 _WIDEST = 6  # bytes of a character: four of UTF-8, six of half a surrogate pair that is written escaped
 _OUT_OF_THE_WAY = 100
 _AT_ONCE = 4096  # PIPE_BUF: writes up to this size are atomic

@@ -109,7 +109,7 @@ impl GenerationState {
         self.reset_capacity_pause();
         match self.start_state {
             StartState::BackingOff { .. } | StartState::Refused | StartState::NoCapacity { .. } => {
-                self.start_state = StartState::Unprepared
+                self.start_state = StartState::Unprepared;
             }
             StartState::Unprepared | StartState::Preparing | StartState::Prepared => {}
         }

@@ -173,7 +173,7 @@ impl Fleet {
             Event::CapacityFreed => self.generations.values_mut().for_each(GenerationState::on_capacity_freed),
             Event::Displaced(number) => self.on_displaced(number, now, &mut actions),
             Event::LauncherUnavailable { generation, instance } => {
-                self.on_launcher_unavailable(generation, instance, now)
+                self.on_launcher_unavailable(generation, instance, now);
             }
             Event::Gone(number) => self.on_gone(number, now, jitter),
             Event::Ready(number) => self.on_ready(number, now),
@@ -194,7 +194,7 @@ impl Fleet {
                 }
             }
             Event::StuckHandlers { instance, other_requests, free_slots } => {
-                self.on_stuck_handlers(instance, other_requests, free_slots, now, &mut actions)
+                self.on_stuck_handlers(instance, other_requests, free_slots, now, &mut actions);
             }
             Event::Recovered(number) => self.on_recovered(number),
             // A start without an answer ends like one that was never requested.

@@ -227,7 +227,7 @@ impl Residency {
         let Some(instance) = self.instances.get_mut(&key) else { return };
         match &mut instance.state {
             ResidencyState::Waiting { .. } | ResidencyState::Admitted { is_start: false, .. } => {
-                instance.state = ResidencyState::Inactive
+                instance.state = ResidencyState::Inactive;
             }
             ResidencyState::Yielding { wanted_since, .. } => *wanted_since = None,
             ResidencyState::Queued { .. }

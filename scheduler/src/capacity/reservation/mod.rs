@@ -70,7 +70,7 @@ pub struct ReservationRequest<'a> {
     /// Why the instance is started.
     pub reason: StartReason,
     /// Destination of the decisions.
-    pub mailbox: Mailbox<(ReservationId, Decision)>,
+    pub mailbox: DecisionMailbox,
 }
 
 /// Interval of polls for idle instances while a request is pending.
@@ -98,7 +98,7 @@ impl IdleSince {
 struct ReservationEntry {
     need: Amounts,
     zygote: Option<Zygote>,
-    mailbox: Mailbox<(ReservationId, Decision)>,
+    mailbox: DecisionMailbox,
     idle_since: Arc<IdleSince>,
     is_serving: bool,
     /// The launcher was asked to start it: its end frees capacity.
@@ -343,10 +343,13 @@ impl Drop for Reservation {
     }
 }
 
+/// Inbox of a model, for decisions about its reservations.
+type DecisionMailbox = Mailbox<(ReservationId, Decision)>;
+
 /// Deliveries that are due, in order.
 #[derive(Debug)]
 struct Due {
-    decisions: Vec<(Mailbox<(ReservationId, Decision)>, ReservationId, Decision)>,
+    decisions: Vec<(DecisionMailbox, ReservationId, Decision)>,
     freed: Vec<Mailbox<()>>,
 }
 

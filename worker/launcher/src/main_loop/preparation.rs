@@ -119,7 +119,7 @@ impl Launcher {
         }
         match plan {
             Ok(Plan::Ready(environment)) => {
-                self.scheduler.send(FromLauncher::Prepared { snapshot: waits.1, environment })
+                self.scheduler.send(FromLauncher::Prepared { snapshot: waits.1, environment });
             }
             Ok(Plan::Build(plan)) => self.build(waits, plan),
             Err(failure) => self.prepare_failed([waits.1], failure),

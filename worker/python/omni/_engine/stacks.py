@@ -12,7 +12,8 @@ blocked for it, which the worker sees in `/proc`). It is for a thread that still
 thread runs, and none ends, as a thread leaves a frame, and takes its state off the list, only while it holds the
 interpreter. (C threads may add a state meanwhile, at the head of the list, where the walk does not come again.) Where
 so many threads compute that this one had no turn in all that time, the walk is unsafe; the worker's patience
-(`worker/instance/src/supervise/mod.rs`) makes that rare. A late `INSIST`, which arrives once the thread waits, is dropped.
+(`worker/instance/src/supervise/mod.rs`) makes that rare. A late `INSIST`, which arrives once the thread waits, is
+dropped.
 """
 
 from __future__ import annotations
