@@ -6,7 +6,7 @@
 //! | [`request`] | a request before it is sent: head, body, where its answer goes |
 //! | [`requests`] | [`RequestTable`]: requests of one model until their last frames |
 //! | [`answer`] | an answer on its way to the client |
-//! | [`stream`] | a streamed answer: typed chunks, bounded by credit |
+//! | [`mod@stream`] | a streamed answer: typed chunks, bounded by credit |
 //! | [`violation`] | frames that an engine may not send |
 //!
 //! Contents are passed on as the engine sent them; how a chunk or a value is rendered for a client is up to the codec of

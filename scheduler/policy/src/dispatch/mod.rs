@@ -51,7 +51,7 @@ pub struct Ticket {
     pub id: RequestId,
     /// Priority, at most [`HIGHEST_PRIORITY`].
     pub priority: u8,
-    /// The [`hash`] of its session's name: the session's requests would like to meet at one instance.
+    /// [`hash_name`] of the session: requests of a session prefer the same instance.
     pub session: Option<u64>,
 }
 
@@ -122,7 +122,7 @@ impl Dispatch {
         self.most = queue as usize + places as usize;
     }
 
-    /// An instance takes requests from now on, `concurrency` at once if it is concurrent. `name`: its [`hash`].
+    /// Adds an instance that takes requests from now on, `concurrency` at once if it is concurrent. `name`: its [`hash_name`].
     pub fn enable(&mut self, instance: InstanceNumber, name: u64, mode: HandlerMode, concurrency: u32) {
         let at = self.find(instance).unwrap_or_else(|at| {
             self.routes.insert(at, Route::new(instance, name));

@@ -241,7 +241,8 @@ pub enum Action {
         /// The instance.
         instance: InstanceKey,
     },
-    /// Send its worker this order; answered by [`Event::Moved`] with the number. Never two at a time to one instance.
+    /// Sends this command to the worker; answered by [`Event::Reported`] with the same number. Invariant: an instance has at
+    /// most one command at a time.
     Command {
         /// The instance.
         instance: InstanceKey,

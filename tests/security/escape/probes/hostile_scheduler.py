@@ -52,7 +52,9 @@ def snapshots():
 
 
 def prepare(line, **change):
-    message = dict(type="prepare", model=model, snapshot=snapshot, python=PYTHON, interpreter=None)
+    message = dict(
+        type="prepare", model=model, snapshot=snapshot, python=PYTHON, interpreter=None, require_hashes=False
+    )
     say(line, **{**message, **change})
     return hear(line, "prepared", "prepare-failed")
 
@@ -158,7 +160,7 @@ print(
             ],
             "before hello": after(dict(START), {"type": "quit"}, hello=False),
             "twice hello": after({"type": "hello", "protocol": PROTOCOL}),
-            "another release": after({"type": "hello", "protocol": 1}),
+            "another release": after({"type": "hello", "protocol": PROTOCOL + 1, "oldest": PROTOCOL + 1}),
             "wrong order": after(
                 {"type": "kept-all"}, {"type": "keep", "model": model, "snapshots": []}, {"type": "kept-all"}
             ),
