@@ -322,7 +322,7 @@ fn speak_of_old(node: &Node, model: &str) -> mpsc::Receiver<()> {
     listen(&listener, Backlog::new(1).unwrap()).unwrap();
     fs::set_permissions(&socket_path, Permissions::from_mode(0o666)).unwrap();
     let welcome = json!({
-        "type": "welcome", "protocol": 1, "instance": id, "model": model, "snapshot": "0".repeat(64), "note": "",
+        "type": "welcome", "protocol": 0, "instance": id, "model": model, "snapshot": "0".repeat(64), "note": "",
         "engine_pid": null, "started_unix_ms": 0, "ready": null, "exited": null,
     });
     let (asked, was_asked) = mpsc::sync_channel(1);

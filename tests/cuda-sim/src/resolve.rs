@@ -47,7 +47,7 @@ fn find(symbol: In<c_char>, function: Out<u64>, version: i32, flags: u64, status
 
 fn find_or_fail(symbol: In<c_char>, function: Out<u64>, version: i32, flags: u64) -> Answer {
     find(symbol, function, version, flags, crate::abi::out_at(0))?;
-    // This form has no status to report it.
+    // No status reports it in this form.
     if function.get()? == 0 { Err(Error::NOT_FOUND) } else { Ok(()) }
 }
 

@@ -85,7 +85,7 @@ fn is_test_module(file: &str) -> bool {
         || file.split('/').any(|part| part == "tests")
 }
 
-/// Whether a file is the root of a library or of a program.
+/// Returns true if a file is the root of a library or of a program.
 fn is_root(file: &str) -> bool {
     matches!(file, "lib.rs" | "main.rs")
         || file.strip_prefix("bin/").is_some_and(|name| !name.contains('/') || name.ends_with("/main.rs"))

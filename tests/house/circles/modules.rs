@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A path of names, from the crate's root.
 pub(super) type Path = Vec<String>;
 
-/// What one module declares and mentions.
+/// Declarations and mentions of a module.
 #[derive(Debug, Default)]
 pub(super) struct Module {
     pub(super) children: BTreeSet<String>,
@@ -107,7 +107,7 @@ impl<'a> Parser<'a> {
         modules.insert(path.clone(), module);
     }
 
-    /// Whether what comes next is the rest of a path, a field or a method.
+    /// Returns true if the next token is the rest of a path, a field or a method.
     fn follows_path(&self) -> bool {
         self.at > 0 && matches!(self.tokens[self.at - 1], "::" | ".")
     }

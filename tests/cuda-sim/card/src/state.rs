@@ -111,7 +111,7 @@ pub enum Cause {
 }
 
 impl Direction {
-    /// Its name in JSON.
+    /// Name in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -135,7 +135,7 @@ impl Direction {
 impl Cause {
     const ALL: [Self; 5] = [Self::Prefetch, Self::Fault, Self::Eviction, Self::Populate, Self::Discard];
 
-    /// Its name in JSON.
+    /// Name in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
