@@ -1,6 +1,6 @@
 //! Reading of secrets: tokens and private keys, from a file or a credential of the service manager.
 //!
-//! They are read with the rights of the user who reads them again at the next reload. Invariant: no message repeats the content.
+//! Files are read with the rights of the user that reads them again at the next reload. Invariant: no message repeats the content.
 
 use omni_config::node::SecretFile;
 use std::io::{self, Read};

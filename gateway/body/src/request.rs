@@ -36,6 +36,6 @@ pub struct BodySocket {
 pub enum BodyReader {
     /// A model instance.
     Model,
-    /// This process, which forwards the request to its successor.
+    /// Scheduler that forwards the request to its successor: this process.
     Successor,
 }

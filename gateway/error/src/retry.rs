@@ -9,7 +9,7 @@ use std::time::Duration;
 /// The longest `retry-after`, in seconds.
 const LONGEST_RETRY: u64 = 60;
 
-/// What a client should do after a failure.
+/// Advice to a client after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetryAdvice {
     /// Nothing beyond what the status says.
@@ -23,7 +23,7 @@ pub enum RetryAdvice {
 }
 
 impl Failure {
-    /// What a client should do about it.
+    /// Action that the client should take.
     #[must_use]
     pub fn retry_advice(&self) -> RetryAdvice {
         match self {

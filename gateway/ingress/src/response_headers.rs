@@ -1,6 +1,6 @@
 //! Headers that a model may set on its response, and those that belong to the node, the connection or the whole site.
 //!
-//! They are checked before anything of a response is sent. Invariant: none is dropped silently; a response with a header that the model
+//! Headers are checked before anything of a response is sent. Invariant: none is dropped silently; a response with a header that the model
 //! may not set fails, and the failure names it. The Python engine checks the same and raises with a traceback; a model that bypasses the
 //! engine is caught here.
 

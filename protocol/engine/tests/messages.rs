@@ -2,22 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use omni_engine_protocol::control::{Boot, FromEngine, HandlerMode, ToEngine};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use std::fmt::Debug;
+mod json_lines;
 
-/// A line of JSON per message; each must round-trip.
-fn lines<M: Serialize + DeserializeOwned + PartialEq + Debug>(messages: &[M]) -> String {
-    let mut out = String::new();
-    for message in messages {
-        let json = serde_json::to_string(message).unwrap();
-        assert_eq!(&serde_json::from_str::<M>(&json).unwrap(), message);
-        out += &json;
-        out.push('\n');
-    }
-    out
-}
+use json_lines::lines;
+use omni_engine_protocol::control::{Boot, FromEngine, HandlerMode, ToEngine};
 
 #[test]
 fn engine() {

@@ -3,6 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops at the first surprise")]
 
+#[path = "../../engine/tests/json_lines/mod.rs"]
+mod json_lines;
+
+use json_lines::lines;
 use omni_engine_protocol::control::HandlerMode;
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::{EnvironmentKey, InstanceId, SnapshotDigest};
@@ -15,22 +19,7 @@ use omni_node_protocol::launcher::{
 };
 use omni_node_protocol::takeover::{FromSuccessor, Listener, ToSuccessor};
 use omni_node_protocol::zygote::{FromZygote, FromZygoteWorker, ToZygote, ToZygoteWorker};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
-use std::fmt::Debug;
-
-/// A line of JSON per message; each must come back from its JSON as it was.
-fn lines<M: Serialize + DeserializeOwned + PartialEq + Debug>(messages: &[M]) -> String {
-    let mut out = String::new();
-    for message in messages {
-        let json = serde_json::to_string(message).unwrap();
-        assert_eq!(&serde_json::from_str::<M>(&json).unwrap(), message);
-        out += &json;
-        out.push('\n');
-    }
-    out
-}
 
 fn instance() -> InstanceId {
     InstanceId::parse("0123456789ab").unwrap()

@@ -31,7 +31,7 @@ pub struct Answer {
 /// Content of an [`Answer`].
 #[derive(Debug)]
 pub enum AnswerContent {
-    /// One JSON value, checked.
+    /// JSON value, checked.
     Json(Bytes),
     /// Bytes as they are.
     Bytes(Bytes),

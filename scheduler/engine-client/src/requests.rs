@@ -67,7 +67,7 @@ pub struct Recipient {
     pub instance: InstanceNumber,
     /// Short version of the model that it runs.
     pub version: Arc<str>,
-    /// Its last wait for GPU memory.
+    /// Last wait of the request for GPU memory.
     pub swap: Option<Swap>,
 }
 
@@ -133,7 +133,7 @@ impl RequestTable {
         self.entries.get(&id).map(|entry| entry.head.id.as_str())
     }
 
-    /// Whether a request can be sent again: its whole body is still here.
+    /// Returns true if the request can be sent again: its whole body is still here.
     #[must_use]
     pub fn can_be_resent(&self, id: RequestId) -> bool {
         self.entries.get(&id).is_some_and(|entry| !matches!(entry.body, RequestBody::Streamed(None)))
@@ -162,7 +162,7 @@ impl RequestTable {
         self.entries.remove(&id);
     }
 
-    /// Whether a client still waits for an answer whose header has arrived.
+    /// Returns true if the client still waits for the answer whose header has arrived.
     ///
     /// # Errors
     /// The instance does not have this request.

@@ -28,7 +28,7 @@ pub enum StreamKind {
 pub enum StreamEnd {
     /// The engine ended it.
     Complete,
-    /// It broke off.
+    /// Broken off.
     Failed(Failure),
 }
 
@@ -37,7 +37,7 @@ pub enum StreamEnd {
 pub enum Chunk<'a> {
     /// Text, a token for example.
     Text(&'a str),
-    /// One JSON value.
+    /// JSON value.
     Json(&'a str),
     /// Bytes as they are. Neighbours are joined.
     Bytes(&'a [u8]),
@@ -86,7 +86,7 @@ impl Chunks {
         })
     }
 
-    /// Their bytes without a copy, when no chunk among them needs rendering.
+    /// Takes the bytes of all chunks without a copy, if none of them needs rendering.
     ///
     /// # Errors
     /// The chunks, when there is one.
@@ -95,7 +95,7 @@ impl Chunks {
     }
 }
 
-/// What a reader finds.
+/// Outcome of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub enum StreamRead {
     /// Chunks; at least one.

@@ -93,7 +93,7 @@ impl PersistedState {
         (!self.history.is_empty()).then_some(Self { history: self.history, removed_for_ms, ..Self::default() })
     }
 
-    /// Whether this version was ready at least once.
+    /// Returns true if this version was ready at least once.
     #[must_use]
     pub fn was_ready(&self, snapshot: &SnapshotDigest) -> bool {
         self.history.iter().any(|version| version.snapshot == *snapshot)
@@ -158,7 +158,7 @@ impl StateStore {
         self.writer.persisted(model).await
     }
 
-    /// Whether some state could not be written, so that the next scheduler would not have it.
+    /// Returns true if some state could not be written, so that the next scheduler would not have it.
     #[must_use]
     pub fn has_failed_writes(&self) -> bool {
         self.writer.has_failed_writes()

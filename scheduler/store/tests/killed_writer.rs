@@ -27,7 +27,7 @@ fn model(number: u64) -> ModelName {
     format!("@test/model-{}", number % MODELS).parse().unwrap()
 }
 
-/// What a writer puts as number `number`: everything in it says so.
+/// State number `number` of a writer: every field tells the number.
 fn lasting(number: u64) -> PersistedState {
     let mut lasting = PersistedState { held: number.is_multiple_of(2), deaths: number, ..PersistedState::default() };
     for first_ready_unix_ms in number..number + number % 10 {
@@ -83,7 +83,7 @@ fn a_writer_killed_at_any_point_leaves_whole_files() {
         }
         // A line that was cut off has no end.
         let settled = said.rsplit('\n').skip(1).find_map(|line| line.strip_prefix("settled ")?.parse::<u64>().ok());
-        // What its predecessor did not get to, it does not know of.
+        // State that the previous writer did not reach is unknown to this one.
         let first = known.values().max().map_or(1, |newest| newest + 1);
         for number in settled.iter().flat_map(|last| last.saturating_sub(MODELS - 1).max(first)..=*last) {
             let found = found.get(&model(number)).map(|found| found.deaths);

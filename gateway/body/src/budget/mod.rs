@@ -141,7 +141,7 @@ impl State {
 }
 
 impl BudgetShare {
-    /// Whether so many bytes could be reserved now. If not, that counts as a refusal.
+    /// Returns true if this many bytes could be reserved now, and counts a refusal otherwise.
     #[must_use]
     pub fn has_room(&self, bytes: u64, now: Instant) -> bool {
         let has_room = self.budget.state().victims(self, bytes, self.budget.limit, now).is_some();
@@ -283,13 +283,13 @@ impl Drop for ResponsePermit {
 }
 
 impl SlowReader {
-    /// Whether a response is in memory for it.
+    /// Returns true while a response to this client is in memory.
     #[must_use]
     pub fn has_unread(&self) -> bool {
         self.unread.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether it was evicted; if not, the task that asked last is woken when it is.
+    /// Returns true if this client was evicted. Otherwise the task of the latest call is woken by the eviction.
     #[must_use]
     pub fn is_evicted(&self, context: &Context<'_>) -> bool {
         let mut waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner);

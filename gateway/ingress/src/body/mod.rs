@@ -68,7 +68,7 @@ pub struct ReceivedBody {
     pub upload: Option<Upload>,
 }
 
-/// Whether the body is JSON by its media type. A body without a type counts as JSON, as the bodies of the APIs are.
+/// Returns true if the body is JSON by its media type. A body without a type counts as JSON, as the bodies of the APIs are.
 #[must_use]
 pub fn is_json(headers: &HeaderMap) -> bool {
     let Some(media) = headers.get(CONTENT_TYPE) else { return true };
@@ -84,13 +84,13 @@ pub fn bypass_length(request: &Request<Incoming>) -> Option<u64> {
     (request.version() == Version::HTTP_11 && !is_json(request.headers())).then_some(length)
 }
 
-/// Whether hyper closes the connection when this body is not read to its end. HTTP/2 ends only the stream.
+/// Returns true if hyper closes the connection when this body is not read to its end. HTTP/2 ends only the stream.
 #[must_use]
 pub(crate) fn closes_when_unread(request: &Request<Incoming>) -> bool {
     request.version() < Version::HTTP_2 && !request.body().is_end_stream()
 }
 
-/// Whether a body of this length, if known, is streamed: its request can be served before it has arrived.
+/// Returns true if a body of this length, or of unknown length, is streamed: its request can be served before it has arrived.
 #[must_use]
 pub fn is_streamed(headers: &HeaderMap, length: Option<u64>) -> bool {
     length.is_none_or(|length| length > STREAM_FROM) && !is_json(headers)
@@ -126,7 +126,7 @@ impl IncomingBody {
         }
     }
 
-    /// Whether a part of the body stays unread behind the response. A small body is read first.
+    /// Reads a small body to its end. Returns true if part of the body stays unread behind the response.
     pub async fn stays_unread(self, parts: &Parts) -> bool {
         match self {
             Self::Unread(body) => !skip(parts, body).await,

@@ -10,7 +10,7 @@
 //! of the body is in this process; the model cannot take half a body for a whole one.
 //!
 //! The last is ensured by one byte. A Unix socket that is closed with unread bytes in it gives the other side an error instead of an end.
-//! So a byte is left in it, which is read only at the end of a complete body: the model gets an error whether the client, the limit or the
+//! One byte is left in the socket, and read only at the end of a complete body: the model gets an error whether the client, the limit or the
 //! end of this process cuts the body off.
 
 use super::splice::{self, Spliced};

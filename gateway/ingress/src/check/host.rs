@@ -100,7 +100,7 @@ fn parsed(host: &HeaderValue) -> Option<Authority> {
     Authority::try_from(host.as_bytes()).ok().filter(|authority| !authority.as_str().contains('@'))
 }
 
-/// Whether a request comes from a page of the same site, or from no page at all.
+/// Returns true if the request comes from a page of the same site, or from no page at all.
 fn is_own_site(headers: &HeaderMap, authority: &Authority) -> bool {
     if let Some(site) = headers.get(FETCH_SITE) {
         return site == "same-origin" || site == "none";

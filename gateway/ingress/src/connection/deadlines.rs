@@ -26,7 +26,7 @@ pub(super) struct ReadDeadlines {
 
 #[derive(Debug, Default)]
 struct Deadlines {
-    /// Of incomplete responses without reserved memory: streams, and small ones over HTTP/2.
+    /// Deadlines of incomplete responses without reserved memory: streams, and small ones over HTTP/2.
     open: Vec<Instant>,
     /// The latest of the whole responses in memory.
     whole: Option<Instant>,
@@ -44,12 +44,13 @@ impl ReadDeadlines {
         deadlines.open.iter().copied().chain(whole).min()
     }
 
-    /// Whether a large response is in memory for this client.
+    /// Returns true while a large response to this client is in memory.
     pub(super) fn has_unread_response(&self) -> bool {
         self.reader.has_unread()
     }
 
-    /// Whether the memory of this client's responses is needed for others; if not, the task that asked last is woken when it is.
+    /// Returns true if the memory of this client's responses is needed for others. Otherwise the task of the latest call is woken
+    /// once it is.
     pub(super) fn is_evicted(&self, context: &Context<'_>) -> bool {
         self.reader.is_evicted(context)
     }

@@ -25,7 +25,7 @@ pub(super) const GOAWAY_GRACE: Duration = Duration::from_secs(5);
 
 /// Hyper's part of a connection.
 pub(super) trait HttpConnection {
-    /// Whether all of it went well, once it is over.
+    /// Polls the connection to its end: true if it ended without an error.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<bool>;
 
     /// Takes no further requests.
@@ -68,7 +68,7 @@ pub(super) async fn drive<C: HttpConnection>(
     poll_fn(|context| {
         state.io.begin_turn();
         state.wake_on_request_end(context);
-        // This task is woken by `end_phase`; to poll that costs more than to see that the phase has not changed.
+        // `end_phase` wakes the task; polling it costs more than a look at whether the phase has changed.
         let has_changed = end.is_none() && phases.has_changed().unwrap_or(true);
         if has_changed {
             phases.mark_unchanged();
@@ -172,7 +172,7 @@ fn is_end(phase: &ListenerPhase) -> bool {
     }
 }
 
-/// Whether hyper may shut the connection down now; an HTTP/1.1 connection is handed to the successor then.
+/// Returns true if hyper may shut the connection down now; an HTTP/1.1 connection is handed to the successor then.
 fn may_shut_down(end: &ListenerPhase, state: &ConnectionState) -> bool {
     match end {
         ListenerPhase::Accepting | ListenerPhase::Paused => false,

@@ -61,7 +61,7 @@ impl RawBodyHandoff {
         self.active.load(Ordering::Relaxed)
     }
 
-    /// Whether exactly the body was read from the connection: the next byte is beyond it.
+    /// Returns true if exactly the body was read from the connection: the next byte is beyond it.
     pub(super) fn is_body_read(&self) -> bool {
         self.is_active() && self.unread.load(Ordering::Relaxed) == 0 && !self.given_to_model.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! One client's connection, from its first byte to its last.
+//! Connection of one client, from its first byte to its last.
 //!
 //! ```text
 //!            ┌───────────── next request ◀────────────┐
@@ -206,7 +206,7 @@ where
     None
 }
 
-/// Whether a client said that its request is the last one.
+/// Returns true if the client announced its last request.
 fn says_close(headers: &HeaderMap) -> bool {
     let words = headers.get_all(CONNECTION).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
     words.into_iter().any(|word| word.trim_ascii().eq_ignore_ascii_case(b"close"))

@@ -46,7 +46,7 @@ pub(super) struct Requests {
     last_end: Mutex<Option<Instant>>,
 }
 
-/// What hyper has done with the socket, and the version of HTTP by the first bytes.
+/// Reads and writes of hyper on the socket, and the version of HTTP by the first bytes.
 #[derive(Debug, Default)]
 pub(super) struct SocketActivity {
     /// Bytes were read since the last write.
@@ -91,7 +91,7 @@ fn set(flag: &AtomicBool, value: bool) {
 }
 
 impl ConnectionState {
-    /// Whether no request or response is in the air, as far as this side can know. Hyper waits for the next request then; after a
+    /// Returns true if no request or response is in flight, as far as this side can know. Hyper waits for the next request then; after a
     /// response to a request that was not read to its end it closes the connection instead.
     pub(super) fn is_idle(&self) -> bool {
         !self.io.is_http2()
@@ -102,7 +102,7 @@ impl ConnectionState {
             && load(&self.io.waits_for_input)
     }
 
-    /// Whether a response is the last one and has to say so. HTTP/2 has GOAWAY for that.
+    /// Returns true if the next response is the last one and has to announce it. HTTP/2 has GOAWAY for that.
     pub(super) fn is_last_response(&self) -> bool {
         load(&self.end.after_next_response) && !self.io.is_http2()
     }
@@ -130,7 +130,7 @@ impl ConnectionState {
         }
     }
 
-    /// Whether so much was read in this turn that the requests in it have to be served first.
+    /// Returns true if the read allowance of this turn is used up: the requests read so far are served first.
     pub(super) fn has_read_enough(&self) -> bool {
         self.io.is_http2() && self.io.read_allowance.load(Ordering::Relaxed) == 0
     }
@@ -174,7 +174,7 @@ impl SocketActivity {
         self.preface.load(Ordering::Relaxed) == PREFACE.len()
     }
 
-    /// Whether the first bytes, as far as they are here, are those of HTTP/2.
+    /// Returns true unless the bytes received so far rule HTTP/2 out.
     pub(super) fn may_be_http2(&self) -> bool {
         !load(&self.is_http1)
     }

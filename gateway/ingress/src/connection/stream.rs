@@ -25,7 +25,7 @@ pub enum ClientStream {
     Tls(Box<TlsStream<TcpStream>>),
     /// Socket pair over which the predecessor forwards a request.
     Forwarded {
-        /// This process's end.
+        /// End of this process.
         stream: UnixStream,
         /// The predecessor has admitted the request within its token's quota.
         admitted: bool,

@@ -202,7 +202,7 @@ impl DataConnection {
         self.unsent.iter().map(|(id, _)| *id)
     }
 
-    /// Whether output is pending.
+    /// Returns true if output is pending.
     #[must_use]
     pub fn wants_write(&self) -> bool {
         !self.out.is_empty() || !self.credits.is_empty()
