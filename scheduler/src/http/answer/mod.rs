@@ -205,5 +205,4 @@ impl Display for Ms {
 }
 
 #[cfg(test)]
-#[path = "answer_tests.rs"]
 mod tests;
