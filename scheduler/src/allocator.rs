@@ -20,7 +20,7 @@ const CHECKS: u32 = 3;
 const SPARE: u64 = 16 << 20;
 
 /// Starts the checks, which run for as long as the runtime.
-pub fn start() {
+pub(crate) fn start() {
     tokio::spawn(async {
         let mut checks = interval(INTERVAL);
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -12,7 +12,7 @@ use std::io::{self, Write};
 ///
 /// # Errors
 /// The folder cannot be written.
-pub fn announce(directories: &Directories, addresses: &Addresses) -> io::Result<()> {
+pub(crate) fn announce(directories: &Directories, addresses: &Addresses) -> io::Result<()> {
     let text = serde_json::json!({
         "pid": std::process::id(),
         "listen": addresses.listen,
@@ -32,7 +32,7 @@ pub fn announce(directories: &Directories, addresses: &Addresses) -> io::Result<
 }
 
 /// Removes the files of a node that has ended. A next scheduler would replace them.
-pub fn withdraw(directories: &Directories) {
+pub(crate) fn withdraw(directories: &Directories) {
     for name in [NODE_FILE, CONTROL_SOCKET, LOCK_FILE] {
         let _ = fs::remove_file(directories.own_runtime().join(name));
     }

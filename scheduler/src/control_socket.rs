@@ -22,7 +22,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 
 /// Interval of the checks that the file is still there.
-pub const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// Time for the first request of a connection when all are closed: it may be on its way already.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 /// Pause after the kernel has refused a connection.
@@ -32,7 +32,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// A step on the path failed.
-pub fn bind(path: &Path) -> Result<UnixListener, PathError> {
+pub(crate) fn bind(path: &Path) -> Result<UnixListener, PathError> {
     match std::fs::remove_file(path) {
         Ok(()) => {} // of an earlier scheduler, which has ended: this one has the lock
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -49,7 +49,7 @@ type FileIdentity = (u64, u64, i64, i64);
 
 /// The file of the socket that is served.
 #[derive(Debug)]
-pub struct SocketFile {
+pub(crate) struct SocketFile {
     path: PathBuf,
     identity: Option<FileIdentity>,
     /// The last error that was logged.
@@ -59,14 +59,14 @@ pub struct SocketFile {
 impl SocketFile {
     /// The file of a socket that listens already.
     #[must_use]
-    pub fn new(path: PathBuf) -> Self {
+    pub(crate) fn new(path: PathBuf) -> Self {
         let identity = identity(&path);
         Self { path, identity, logged: None }
     }
 
     /// Binds a new socket when the file was removed or replaced, and returns two descriptors of it: to serve, and to hand over. Logs what
     /// happened, and the same error only once.
-    pub fn rebind_if_removed(&mut self) -> Option<[UnixListener; 2]> {
+    pub(crate) fn rebind_if_removed(&mut self) -> Option<[UnixListener; 2]> {
         if self.identity.is_some() && identity(&self.path) == self.identity {
             return None;
         }
@@ -99,7 +99,7 @@ fn identity(path: &Path) -> Option<FileIdentity> {
 
 /// Limit of connections. Readers have places of their own, so that they cannot take those of callers who may change the node.
 #[derive(Debug, Clone)]
-pub struct ControlConnections {
+pub(crate) struct ControlConnections {
     limit: u32,
     readers: Arc<Semaphore>,
     writers: Arc<Semaphore>,
@@ -110,7 +110,7 @@ pub struct ControlConnections {
 impl ControlConnections {
     /// A limit for readers, and the same for writers.
     #[must_use]
-    pub fn new(limit: u32) -> Self {
+    pub(crate) fn new(limit: u32) -> Self {
         let places = || Arc::new(Semaphore::new(limit as usize));
         Self { limit, readers: places(), writers: places(), closing: watch::Sender::new(false) }
     }
@@ -123,7 +123,7 @@ impl ControlConnections {
     }
 
     /// Closes every connection after the response to its open request. Returns when all are closed.
-    pub async fn close(&self) {
+    pub(crate) async fn close(&self) {
         if tokio::time::timeout(FIRST_REQUEST, self.all_closed()).await.is_err() {
             self.closing.send_replace(true);
             self.all_closed().await;
@@ -141,7 +141,7 @@ impl ControlConnections {
 }
 
 /// Serves the control API until the task is aborted. Connections beyond the limit are closed.
-pub async fn serve(listener: UnixListener, connections: ControlConnections, control: Control) {
+pub(crate) async fn serve(listener: UnixListener, connections: ControlConnections, control: Control) {
     use interprocess::local_socket::traits::tokio::Listener as _;
     let listener = match LocalListener::try_from(OwnedFd::from(listener)) {
         Ok(listener) => listener,

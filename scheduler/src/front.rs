@@ -1,6 +1,6 @@
 //! Configuration of the two HTTP listeners, from the node's configuration and the limits of the machine.
 
-use crate::http::{admin, run};
+use crate::http::{admin, refusal};
 use omni_body::BodyBudget;
 use omni_config::node::NodeConfig;
 use omni_ingress::{ConnectionConfig, ConnectionLimits, HostNames, HttpMetrics, RequestCheck};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// Configuration of both listeners.
 #[derive(Debug)]
-pub struct Front {
+pub(crate) struct Front {
     /// Data listener.
     pub data: ConnectionConfig,
     /// Admin listener.
@@ -19,7 +19,7 @@ pub struct Front {
 impl Front {
     /// Listeners at these addresses, with so many connections at a time. Of each pair the first is the data listener's.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         config: &NodeConfig,
         (connections, admin_connections): (usize, usize),
         (listen, admin_listen): (SocketAddr, SocketAddr),
@@ -38,7 +38,7 @@ impl Front {
             names: names(listen, server.tokens.is_some(), config.tls.files().is_some()),
             heads_budget: budget.share(),
             metrics: metrics.clone(),
-            render: run::refuse,
+            render: refusal::refuse,
         };
         let admin_check = RequestCheck {
             names: names(admin_listen, false, false),

@@ -1,13 +1,13 @@
 //! The daemon of a node: HTTP in, routing, lifecycle, metrics, control API. Unprivileged: whatever needs root is done
 //! by the launcher and the workers, which it talks to over Unix sockets.
 
-pub mod allocator;
-pub mod announcement;
+mod allocator;
+mod announcement;
 pub mod args;
 pub mod capacity;
-pub mod control_socket;
+mod control_socket;
 pub mod exposure;
-pub mod front;
+mod front;
 pub mod gpu;
 pub mod http;
 pub mod launcher;
@@ -16,11 +16,11 @@ pub mod mailbox;
 pub mod metrics;
 pub mod model;
 pub mod node;
-pub mod packet_socket;
-pub mod paths;
+mod packet_socket;
+mod paths;
 pub mod serve;
-pub mod service;
-pub mod single;
+mod service;
+mod single;
 pub mod startup;
 pub mod takeover;
 pub mod watchdog;

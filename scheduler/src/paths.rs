@@ -4,11 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Socket of the control API.
-pub const CONTROL_SOCKET: &str = "control.sock";
+pub(crate) const CONTROL_SOCKET: &str = "control.sock";
 /// Announcement of the process that serves.
-pub const NODE_FILE: &str = "node.json";
+pub(crate) const NODE_FILE: &str = "node.json";
 /// Lock that the serving scheduler has.
-pub const LOCK_FILE: &str = "scheduler.lock";
+pub(crate) const LOCK_FILE: &str = "scheduler.lock";
 
 /// Failure of a step on a path.
 #[derive(Debug, thiserror::Error)]

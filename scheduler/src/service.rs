@@ -14,18 +14,18 @@ const BARRIER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Status line of the service.
 #[derive(Debug, Default)]
-pub struct Service {
+pub(crate) struct Service {
     /// The line of `systemctl status` that was sent last.
     sent: String,
 }
 
 /// This process serves, or serves on after a reload.
-pub fn ready() {
+pub(crate) fn ready() {
     notify(&[NotifyState::Ready]);
 }
 
 /// A reload that the manager requested has begun; [`ready`] or [`main_pid`] ends it.
-pub fn reloading() {
+pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
         Err(error) => tracing::warn!(%error, "the service manager is not notified of the reload: there is no clock"),
@@ -33,13 +33,13 @@ pub fn reloading() {
 }
 
 /// The process with this pid serves from now on.
-pub fn main_pid(pid: u32) {
+pub(crate) fn main_pid(pid: u32) {
     notify(&[NotifyState::MainPid(pid), NotifyState::Ready]);
 }
 
 /// Returns when the manager has processed all notifications. Until then its signals may be meant for another process: the one that was
 /// notified as the main process is not yet.
-pub async fn barrier() {
+pub(crate) async fn barrier() {
     // The manager closes this descriptor in the order of the messages (`sd_notify_barrier(3)`).
     let Ok((held, mut closed)) = pipe::pipe() else { return };
     let asked = sd_notify::notify_with_fds(&[NotifyState::Custom("BARRIER=1")], &[held.as_fd()]);
@@ -50,18 +50,18 @@ pub async fn barrier() {
 }
 
 /// Whether there is a service manager.
-pub fn is_managed() -> bool {
+pub(crate) fn is_managed() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
 }
 
 /// The end of the service has begun.
-pub fn stopping() {
+pub(crate) fn stopping() {
     notify(&[NotifyState::Stopping]);
 }
 
 impl Service {
     /// Updates the status line when it has changed.
-    pub fn status(&mut self, listen: &str, node: &Node) {
+    pub(crate) fn status(&mut self, listen: &str, node: &Node) {
         if !is_managed() {
             return;
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Event of the single model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SingleEvent {
+pub(crate) enum SingleEvent {
     /// The model takes requests, for the first time.
     Ready,
     /// The service has to end with the model; the cause was logged.
@@ -20,7 +20,7 @@ pub enum SingleEvent {
 
 /// Watch on the single model, if the node has only one.
 #[derive(Debug)]
-pub struct SingleModelWatch {
+pub(crate) struct SingleModelWatch {
     node: Arc<Node>,
     /// `None`: the node has many models.
     name: Option<ModelName>,
@@ -31,13 +31,13 @@ pub struct SingleModelWatch {
 impl SingleModelWatch {
     /// A watch on the node's only model; without events on a node of many models.
     #[must_use]
-    pub fn new(node: &Arc<Node>) -> Self {
+    pub(crate) fn new(node: &Arc<Node>) -> Self {
         let name = node.context.models.single().map(|single| single.name.clone());
         Self { node: Arc::clone(node), name, last: None }
     }
 
     /// Waits for the next event. Each comes once.
-    pub async fn next(&mut self) -> SingleEvent {
+    pub(crate) async fn next(&mut self) -> SingleEvent {
         let Some(name) = &self.name else { return pending().await };
         if self.node.find(name.as_str()).is_none() {
             self.node.whole_scan().await; // the model exists once its directory was reported

@@ -25,7 +25,7 @@ const STATS_TIMEOUT: Duration = Duration::from_millis(300);
 const REPORTS: usize = 4096;
 
 /// Serves one request.
-pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBody> {
+pub(crate) async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBody> {
     answer(node, request).await.map(AnswerBody::full)
 }
 
@@ -47,7 +47,7 @@ async fn answer(node: &Node, request: Request<Incoming>) -> Response<Bytes> {
 }
 
 /// Renders a refusal by the head of a request.
-pub fn refuse(_headers: &HeaderMap, failure: &Failure) -> Response<Bytes> {
+pub(crate) fn refuse(_headers: &HeaderMap, failure: &Failure) -> Response<Bytes> {
     let mut response = text(
         StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
         "text/plain",
@@ -58,7 +58,7 @@ pub fn refuse(_headers: &HeaderMap, failure: &Failure) -> Response<Bytes> {
 }
 
 /// Queries the use of every running instance, all at once; the sum for each model.
-pub async fn resource_use(node: &Node) -> Vec<(Arc<Model>, Option<Stats>)> {
+pub(crate) async fn resource_use(node: &Node) -> Vec<(Arc<Model>, Option<Stats>)> {
     let mut asked = Vec::new();
     for model in node.models() {
         let (sender, receiver) = mpsc::channel(REPORTS);

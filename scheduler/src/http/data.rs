@@ -2,7 +2,8 @@
 
 use super::answer::AnswerBody;
 use super::forward::{Listener, forward_unread};
-use super::run::{refuse_whole, run};
+use super::refusal::refuse_and_skip;
+use super::run::run;
 use crate::node::Node;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
@@ -11,7 +12,7 @@ use omni_ingress::{AlreadyAdmitted, ResponseGuard};
 use omni_workers_ai::model_of;
 
 /// Serves one request.
-pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBody> {
+pub(crate) async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBody> {
     if node.has_left() {
         return forward_unread(node, request).await;
     }
@@ -20,12 +21,12 @@ pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBo
         None => None,
         Some(tokens) => match tokens.authenticate(request.headers()) {
             Ok(holder) => Some(holder),
-            Err(failure) => return refuse_whole(request, &failure).await,
+            Err(failure) => return refuse_and_skip(request, &failure).await,
         },
     };
     let name = match model_of(request.method(), request.uri().path()) {
         Ok(name) => name,
-        Err(failure) => return refuse_whole(request, &failure).await,
+        Err(failure) => return refuse_and_skip(request, &failure).await,
     };
     let Some(holder) = holder else { return run(node, Listener::Data, name.as_str(), request).await };
     let admission = match request.extensions().get::<AlreadyAdmitted>() {
@@ -33,7 +34,7 @@ pub async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBo
         Some(AlreadyAdmitted) => Admission::Forwarded,
     };
     match holder.admit(&name, admission) {
-        Err(failure) => refuse_whole(request, &failure).await,
+        Err(failure) => refuse_and_skip(request, &failure).await,
         Ok(admitted) => {
             let guard = ResponseGuard::new(admitted); // until the response was written
             let mut response = run(node, Listener::Data, name.as_str(), request).await;

@@ -5,7 +5,7 @@
 
 use super::answer::AnswerBody;
 use super::head::{REQUEST_ID, TIMEOUT};
-use super::run::refuse;
+use super::refusal::refuse;
 use crate::node::Node;
 use crate::paths::CONTROL_SOCKET;
 use hyper::body::{Body, Incoming};

@@ -1,11 +1,13 @@
 //! HTTP: the listeners and what they answer. Only this module knows status codes.
 
-pub mod admin;
+pub(crate) mod admin;
 pub mod answer;
-pub mod control;
-pub mod data;
+pub(crate) mod control;
+pub(crate) mod data;
 mod forward;
 pub mod head;
-pub mod openapi;
-pub mod run;
+mod in_flight;
+mod openapi;
+pub(crate) mod refusal;
+mod run;
 pub mod workers_ai;

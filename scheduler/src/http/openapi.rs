@@ -1,7 +1,7 @@
 //! The OpenAPI document of the control API, and the test that holds it to the routes and values.
 
 /// The document, as `GET /openapi.json` answers it.
-pub const OPENAPI: &str = include_str!("openapi.json");
+pub(crate) const OPENAPI: &str = include_str!("openapi.json");
 
 #[cfg(test)]
 mod tests {

@@ -1,21 +1,19 @@
-//! The run API: one request to one model.
+//! Run API: one request to one model.
 
-use super::answer::{AnswerBody, keep, respond, server_timing};
+use super::answer::{AnswerBody, reserve, respond, server_timing};
 use super::forward::{Listener, forward_received};
 use super::head::{REQUEST_ID, head, priority, request_id, session, timeout};
+use super::in_flight::InFlightRequest;
 use crate::machine;
-use crate::model::Model;
-use crate::model::Submission;
+use crate::model::content::Content;
+use crate::model::{Model, Submission};
 use crate::node::{Node, NotFound};
 use crate::policy::dispatch::{RequestId, Ticket};
-use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Request, Response};
-use omni_body::BodyPermit;
 use omni_engine_client::{Answer, AnswerContent, Request as EngineRequest, Unanswered};
-use omni_engine_protocol::frame::{CancelReason, INITIAL_CREDIT};
 use omni_ingress::body::{self, BodyLimits, IncomingBody, ReceivedBody, RunningUpload, Upload};
 use omni_ingress::{BodyUnread, RawBodyHandoff, response_headers};
 use omni_request_error::Failure;
@@ -27,98 +25,37 @@ use tokio::sync::oneshot;
 
 const MODEL_VERSION: HeaderName = HeaderName::from_static("x-omni-model-version");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+/// Advice of a refusal while a model's content is unknown.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// A client that waits for an answer. Dropped before the end, it cancels the request.
-#[derive(Debug)]
-pub struct Waiter {
-    model: Arc<Model>,
-    id: RequestId,
+/// Request to a model, as it came.
+struct ModelRequest<'a> {
+    node: &'a Node,
+    listener: Listener,
+    model: &'a Arc<Model>,
+    parts: &'a Parts,
+    /// Request id, as the response has it.
+    id: &'a [u8],
     arrived: Instant,
-    deadline: Instant,
-    /// Set until the request's end is known.
-    reason: Option<CancelReason>,
-    unacknowledged: usize,
-    /// Room for the request's body.
-    permit: Option<BodyPermit>,
 }
 
-impl Waiter {
-    /// The client took that much of a stream; the model gets it back in portions.
-    pub fn consumed(&mut self, cost: usize) {
-        self.unacknowledged += cost;
-        if self.unacknowledged >= INITIAL_CREDIT / 4 {
-            self.model.signals.credit(self.id, u32::try_from(self.unacknowledged).unwrap_or(u32::MAX));
-            self.unacknowledged = 0;
-        }
-    }
-
-    /// The last of it is here.
-    fn finished(&mut self) {
-        self.reason = None;
-    }
-
-    /// The last of a stream is here, or the word that there will be none.
-    pub fn streamed(&mut self, complete: bool) {
-        self.finished();
-        let metrics = &self.model.metrics;
-        if complete {
-            metrics.outcomes.ok.inc()
-        } else {
-            metrics.outcomes.error.inc()
-        };
-        metrics.whole.observe(self.arrived.elapsed().as_secs_f64());
-    }
-
-    /// Nobody waits any more, for a reason that is counted as another outcome.
-    fn give_up(&mut self) {
-        if let Some(reason) = self.reason.take() {
-            self.model.signals.cancel(self.id, reason);
-        }
-    }
-
-    /// The model took too long.
-    pub fn deadline_passed(&mut self) {
-        self.reason = Some(CancelReason::Deadline);
-    }
-
-    /// When the client stops waiting.
-    #[must_use]
-    pub fn deadline(&self) -> Instant {
-        self.deadline
-    }
+/// Request that was submitted to its model.
+struct Submitted {
+    request: InFlightRequest,
+    reply: oneshot::Receiver<Result<Answer, Unanswered>>,
+    /// Time of the submission.
+    at: Instant,
 }
 
-impl Drop for Waiter {
-    fn drop(&mut self) {
-        if let Some(reason) = self.reason {
-            self.model.signals.cancel(self.id, reason);
-            self.model.metrics.outcomes.cancelled.inc();
-        }
-    }
-}
-
-/// A refusal of a request that is for no model, with an id as every answer has one. Its body is left.
-pub fn refuse(headers: &HeaderMap, failure: &Failure) -> Response<Bytes> {
-    let mut response = error_response(failure);
-    response.headers_mut().insert(REQUEST_ID, request_id(headers));
-    response.extensions_mut().insert(BodyUnread);
-    response
-}
-
-/// The same, where the connection can go on if the body is small and comes at once.
-pub(super) async fn refuse_whole(request: Request<Incoming>, failure: &Failure) -> Response<AnswerBody> {
-    let (parts, body) = request.into_parts();
-    let mut response = refuse(&parts.headers, failure);
-    if !IncomingBody::Unread(body).stays_unread(&parts).await {
-        response.extensions_mut().remove::<BodyUnread>();
-    }
-    response.map(AnswerBody::full)
-}
-
-/// Serves one request to `name`, which is decoded already.
-pub(super) async fn run(node: &Node, by: Listener, name: &str, request: Request<Incoming>) -> Response<AnswerBody> {
+/// Serves one request to the model `name`, which is decoded already.
+pub(super) async fn run(
+    node: &Node,
+    listener: Listener,
+    name: &str,
+    request: Request<Incoming>,
+) -> Response<AnswerBody> {
     let (parts, body) = request.into_parts();
     let id = request_id(&parts.headers);
     let mut body = IncomingBody::Unread(body);
@@ -126,10 +63,11 @@ pub(super) async fn run(node: &Node, by: Listener, name: &str, request: Request<
         Err(failure) => error_response(&failure).map(AnswerBody::full),
         Ok(model) => {
             let arrived = Instant::now();
-            match serve(node, by, &model, &parts, &mut body, id.as_bytes(), arrived).await {
+            let request = ModelRequest { node, listener, model: &model, parts: &parts, id: id.as_bytes(), arrived };
+            match request.serve(&mut body).await {
                 Ok(response) => response,
                 Err(failure) => {
-                    count(&model, &failure);
+                    count_failure(&model, &failure);
                     error_response(&failure).map(AnswerBody::full)
                 }
             }
@@ -144,144 +82,170 @@ pub(super) async fn run(node: &Node, by: Listener, name: &str, request: Request<
 
 async fn find(node: &Node, name: &str) -> Result<Arc<Model>, Failure> {
     node.look_up(name).await.map_err(|why| match why {
-        NotFound::NotRead => Failure::CannotStart { retry_after: Duration::from_secs(1) },
+        NotFound::NotRead => Failure::CannotStart { retry_after: RETRY_AFTER },
         NotFound::NoSuchModel => Failure::NoSuchModel,
     })
 }
 
-async fn serve(
-    node: &Node,
-    by: Listener,
-    model: &Arc<Model>,
-    parts: &Parts,
-    arriving: &mut IncomingBody,
-    request_id: &[u8],
-    arrived: Instant,
-) -> Result<Response<AnswerBody>, Failure> {
-    if node.draining() {
-        return Err(Failure::ShuttingDown);
-    }
-    let front = model.first_front().await;
-    if let Some(failure) = front.refusing {
-        // A model that is being started again by this request would have no failure here.
-        return Err(failure);
-    }
-    let Some(content) = front.content else { return Err(Failure::CannotStart { retry_after: Duration::from_secs(1) }) };
-    let deadline = arrived + timeout(&parts.headers, &content);
-    let handoff = parts.extensions.get::<Arc<RawBodyHandoff>>().cloned();
-    let incoming = arriving.take()?;
-    let limits = &content.manifest.limits;
-    let limits = BodyLimits { bytes: limits.body.bytes(), hand_over: limits.body_handover };
-    let ReceivedBody { body, length, handed_over, permit, upload } =
-        body::receive(parts, handoff, incoming, limits, &model.room, deadline).await?;
-    if upload.is_none() {
-        *arriving = IncomingBody::Complete;
-    }
-    let mut upload = upload.map(Upload::begin);
-    let id = RequestId(NEXT_ID.fetch_add(1, Ordering::Relaxed));
-    let (reply, answer) = oneshot::channel();
-    let head = head(parts, request_id, length, handed_over);
-    let ticket = Ticket { id, priority: priority(&parts.headers, &content), session: session(&parts.headers) };
-    let submission = Submission { ticket, request: EngineRequest { head, body, deadline, reply } };
-    let mut waiter = Waiter {
-        model: Arc::clone(model),
-        id,
-        arrived,
-        deadline,
-        reason: Some(CancelReason::ClientGone),
-        unacknowledged: 0,
-        permit,
-    };
-    let submitted = Instant::now();
-    if let Err(failure) = model.submit(Box::new(submission)) {
-        waiter.finished();
-        return Err(failure);
-    }
-    let mut answer = match tokio::time::timeout_at(deadline.into(), wait(answer, &mut upload)).await {
-        Ok(Ok(Ok(answer))) => answer,
-        Ok(Ok(Err(Unanswered::Failed(failure)))) => {
-            waiter.finished();
-            if failure == Failure::Died {
-                note(model, request_id, &failure);
+impl ModelRequest<'_> {
+    /// Serves the request. Afterwards `incoming` tells how far its body was read.
+    async fn serve(&self, incoming: &mut IncomingBody) -> Result<Response<AnswerBody>, Failure> {
+        let content = self.content().await?;
+        let deadline = self.arrived + timeout(&self.parts.headers, &content);
+        let mut received = self.receive(incoming, &content, deadline).await?;
+        let mut upload = received.upload.take().map(Upload::begin);
+        let Submitted { mut request, reply, at: submitted } = self.submit(received, &content, deadline)?;
+        let answer = match tokio::time::timeout_at(deadline.into(), await_answer(reply, &mut upload)).await {
+            Ok(Ok(Ok(answer))) => answer,
+            Ok(Ok(Err(Unanswered::Failed(failure)))) => {
+                request.on_end();
+                if failure == Failure::Died {
+                    self.log_for_author(&failure);
+                }
+                return Err(failure);
             }
+            Ok(Ok(Err(Unanswered::NotSent(body)))) => {
+                request.on_end();
+                let body = (body, upload);
+                return forward_received(self.node, self.listener, self.parts, body, self.id, deadline).await;
+            }
+            Ok(Err(broken_off)) => {
+                request.cancel_uncounted();
+                return Err(broken_off);
+            }
+            Err(_) => {
+                request.on_deadline();
+                let build = self.model.front().build;
+                return Err(build.map_or(Failure::Deadline, |build| Failure::DeadlineBuilding { build }));
+            }
+        };
+        if let Some(Err(failure)) = answer.head.as_ref().map(|head| response_headers::check(&head.headers)) {
+            self.log_for_author(&failure);
+            request.cancel_uncounted();
             return Err(failure);
         }
-        Ok(Ok(Err(Unanswered::NotSent(body)))) => {
-            waiter.finished();
-            return forward_received(node, by, parts, (body, upload), request_id, deadline).await;
+        if upload.is_none() {
+            *incoming = IncomingBody::Complete;
         }
-        Ok(Err(broken_off)) => {
-            waiter.give_up();
-            return Err(broken_off);
+        self.respond(answer, request, upload, submitted)
+    }
+
+    /// The content that the model serves, unless requests are refused now.
+    async fn content(&self) -> Result<Arc<Content>, Failure> {
+        if self.node.draining() {
+            return Err(Failure::ShuttingDown);
         }
-        Err(_) => {
-            waiter.deadline_passed();
-            let build = model.front().build;
-            return Err(build.map_or(Failure::Deadline, |build| Failure::DeadlineBuilding { build }));
+        let front = self.model.first_front().await;
+        match front.refusing {
+            // There is none for a model that this request starts again.
+            Some(failure) => Err(failure),
+            None => front.content.ok_or(Failure::CannotStart { retry_after: RETRY_AFTER }),
         }
-    };
-    if let Some(Err(failure)) = answer.head.as_ref().map(|head| response_headers::check(&head.headers)) {
-        note(model, request_id, &failure);
-        waiter.give_up();
-        return Err(failure);
     }
-    let answered = Instant::now();
-    let queued = answer.sent_at.saturating_duration_since(submitted);
-    let worked = answered.saturating_duration_since(answer.sent_at);
-    let took = answered.saturating_duration_since(arrived).as_secs_f64();
-    let swap = answer.swap.map(|swap| swap.overlap_since(submitted)).filter(|time| !time.is_zero());
-    model.metrics.waited(queued);
-    model.metrics.model_time.observe(worked.as_secs_f64());
-    model.metrics.first_byte.observe(took);
-    let is_whole = !matches!(answer.content, AnswerContent::Stream(_));
-    if is_whole {
-        waiter.finished();
-        waiter.permit = None; // nor can the request be sent again
+
+    /// Receives the body, or begins to stream it.
+    async fn receive(
+        &self,
+        incoming: &mut IncomingBody,
+        content: &Content,
+        deadline: Instant,
+    ) -> Result<ReceivedBody, Failure> {
+        let handoff = self.parts.extensions.get::<Arc<RawBodyHandoff>>().cloned();
+        let unread = incoming.take()?;
+        let limits = &content.manifest.limits;
+        let limits = BodyLimits { bytes: limits.body.bytes(), hand_over: limits.body_handover };
+        let received = body::receive(self.parts, handoff, unread, limits, &self.model.room, deadline).await?;
+        if received.upload.is_none() {
+            *incoming = IncomingBody::Complete;
+        }
+        Ok(received)
     }
-    if upload.is_none() {
-        *arriving = IncomingBody::Complete;
+
+    /// Submits the request to the model.
+    fn submit(&self, received: ReceivedBody, content: &Content, deadline: Instant) -> Result<Submitted, Failure> {
+        let Self { model, parts, arrived, .. } = *self;
+        let ReceivedBody { body, length, handed_over, permit, upload: _ } = received;
+        let id = RequestId(NEXT_ID.fetch_add(1, Ordering::Relaxed));
+        let (sender, reply) = oneshot::channel();
+        let head = head(parts, self.id, length, handed_over);
+        let ticket = Ticket { id, priority: priority(&parts.headers, content), session: session(&parts.headers) };
+        let submission = Submission { ticket, request: EngineRequest { head, body, deadline, reply: sender } };
+        let mut request = InFlightRequest::new(model, id, arrived, deadline, permit);
+        let at = Instant::now();
+        if let Err(failure) = model.submit(Box::new(submission)) {
+            request.on_end();
+            return Err(failure);
+        }
+        Ok(Submitted { request, reply, at })
     }
-    let untaken = keep(&mut answer, parts.version, &model.room)?;
-    if is_whole {
-        model.metrics.outcomes.ok.inc();
-        model.metrics.whole.observe(took);
+
+    /// The response to an answer, with its times, which are observed here.
+    fn respond(
+        &self,
+        mut answer: Answer,
+        mut request: InFlightRequest,
+        upload: Option<RunningUpload>,
+        submitted: Instant,
+    ) -> Result<Response<AnswerBody>, Failure> {
+        let metrics = &self.model.metrics;
+        let answered = Instant::now();
+        let queued = answer.sent_at.saturating_duration_since(submitted);
+        let worked = answered.saturating_duration_since(answer.sent_at);
+        let took = answered.saturating_duration_since(self.arrived).as_secs_f64();
+        let swap = answer.swap.map(|swap| swap.overlap_since(submitted)).filter(|time| !time.is_zero());
+        metrics.waited(queued);
+        metrics.model_time.observe(worked.as_secs_f64());
+        metrics.first_byte.observe(took);
+        let is_whole = !matches!(answer.content, AnswerContent::Stream(_));
+        if is_whole {
+            request.on_end();
+            request.release_body();
+        }
+        let permit = reserve(&mut answer, self.parts.version, &self.model.room)?;
+        if is_whole {
+            metrics.outcomes.ok.inc();
+            metrics.whole.observe(took);
+        }
+        let version = HeaderValue::from_str(&answer.version);
+        let mut response = respond(answer, request, upload, permit);
+        let headers = response.headers_mut();
+        if let Ok(version) = version {
+            headers.insert(MODEL_VERSION, version);
+        }
+        if let Ok(timing) = HeaderValue::from_str(&server_timing(queued, swap, worked)) {
+            headers.insert(SERVER_TIMING, timing);
+        }
+        Ok(response)
     }
-    let version = HeaderValue::from_str(&answer.version);
-    let mut response = respond(answer, waiter, upload, untaken);
-    let headers = response.headers_mut();
-    if let Ok(version) = version {
-        headers.insert(MODEL_VERSION, version);
+
+    /// Adds a failure to the model's log, where its author sees it.
+    fn log_for_author(&self, failure: &Failure) {
+        let (unix_ms, stream, text) = (machine::unix_ms(), "node".to_owned(), failure.to_string());
+        let request_id = Some(String::from_utf8_lossy(self.id).into_owned());
+        let entry = omni_control_api::LogEntry { unix_ms, instance: String::new(), stream, request_id, text };
+        self.model.logs.push(entry);
     }
-    if let Ok(timing) = HeaderValue::from_str(&server_timing(queued, swap, worked)) {
-        headers.insert(SERVER_TIMING, timing);
-    }
-    Ok(response)
 }
 
-/// Tells the model's author what became of an answer.
-fn note(model: &Model, request_id: &[u8], failure: &Failure) {
-    let (unix_ms, stream, text) = (machine::unix_ms(), "node".to_owned(), failure.to_string());
-    let request_id = Some(String::from_utf8_lossy(request_id).into_owned());
-    model.logs.push(omni_control_api::LogEntry { unix_ms, instance: String::new(), stream, request_id, text });
-}
-
-/// The answer, while a body is being uploaded. A body that breaks off ends the request: the outer failure.
-async fn wait(
-    mut answer: oneshot::Receiver<Result<Answer, Unanswered>>,
+/// Waits for the answer, and polls the upload of the request's body meanwhile. The outer failure is that of the upload, which ends
+/// the request.
+async fn await_answer(
+    mut reply: oneshot::Receiver<Result<Answer, Unanswered>>,
     upload: &mut Option<RunningUpload>,
 ) -> Result<Result<Answer, Unanswered>, Failure> {
     if let Some(uploading) = upload {
         tokio::select! {
             biased;
-            answer = &mut answer => return Ok(answer.unwrap_or(Err(Failure::Died.into()))),
+            answer = &mut reply => return Ok(answer.unwrap_or(Err(Failure::Died.into()))),
             uploaded = uploading => uploaded?,
         }
         *upload = None;
     }
-    Ok(answer.await.unwrap_or(Err(Failure::Died.into())))
+    Ok(reply.await.unwrap_or(Err(Failure::Died.into())))
 }
 
-fn count(model: &Model, failure: &Failure) {
+/// Counts the outcome of a request that failed.
+fn count_failure(model: &Model, failure: &Failure) {
     let outcomes = &model.metrics.outcomes;
     match failure {
         Failure::Died
@@ -290,7 +254,7 @@ fn count(model: &Model, failure: &Failure) {
         | Failure::AnswerNotSendable(_)
         | Failure::Handler { .. }
         | Failure::Cancelled => outcomes.error.inc(),
-        Failure::Deadline | Failure::DeadlineBuilding { .. } => 0, // counted as cancelled where the waiter is dropped
+        Failure::Deadline | Failure::DeadlineBuilding { .. } => 0, // counted as cancelled when the request is dropped
         Failure::NoHost
         | Failure::UnknownHost { .. }
         | Failure::OtherSite

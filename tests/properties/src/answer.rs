@@ -11,7 +11,7 @@ use omni_engine_client::{
 };
 use omni_engine_protocol::frame::{INITIAL_CREDIT, Kind, MAX_ANSWER, RequestHead};
 use omni_request_error::Failure;
-use omni_scheduler::http::answer::head_of;
+use omni_scheduler::http::answer::response_head;
 use omni_scheduler::http::workers_ai::{StreamEncoder, envelope};
 use omni_scheduler::policy::InstanceNumber;
 use omni_scheduler::policy::dispatch::RequestId;
@@ -186,7 +186,7 @@ impl Client {
 fn answered(answer: Answer, payload: &Bytes) -> Client {
     let Answer { status, head, content, .. } = answer;
     let head = head.unwrap_or_default();
-    let response: Response<()> = head_of(status, &head, &content);
+    let response: Response<()> = response_head(status, &head, &content);
     assert!((200..600).contains(&status) && response.status() == status);
     assert!(response.headers().len() <= 64 + OURS);
     let media: Vec<_> = response.headers().get_all("content-type").iter().collect();

@@ -1,6 +1,6 @@
-//! Answer bodies, and how a model's answer becomes a response: envelope, bytes, server-sent events.
+//! Response to a model's answer: envelope, bytes, or server-sent events.
 
-use super::run::Waiter;
+use super::in_flight::InFlightRequest;
 use super::workers_ai::{StreamEncoder, envelope};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
@@ -20,6 +20,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Sleep;
 
+/// Media type of server-sent events.
 const EVENTS: &str = "text/event-stream";
 
 /// Body of a response of this node.
@@ -30,15 +31,15 @@ pub type AnswerBody = ResponseBody<Box<StreamBody>>;
 pub struct StreamBody {
     reader: StreamReader,
     encoder: StreamEncoder,
-    waiter: Waiter,
-    /// The request's body, of which the model may still read.
+    request: InFlightRequest,
+    /// Transfer of the request's body, of which the model may still read.
     upload: Option<RunningUpload>,
     deadline: Pin<Box<Sleep>>,
-    /// What is still to come of what the model said it would send. At its end the answer is complete, and hyper asks for
-    /// nothing more.
+    /// Missing bytes of the length that the model announced. With the last of them the answer is complete, and hyper does not poll
+    /// again.
     left: Option<u64>,
     ended: bool,
-    /// The connection is to be cut with the next turn: hyper throws away what it has not written by then, the head too.
+    /// Error of the next poll, which cuts the connection. Not of this one: hyper discards what it has not written yet, even the head.
     cut: Option<StreamCut>,
 }
 
@@ -69,19 +70,19 @@ impl StreamBody {
         }
         let end = match (self.reader.poll_read(context), uploaded) {
             (Poll::Ready(StreamRead::Chunks(chunks)), Poll::Pending | Poll::Ready(Ok(()))) => {
-                self.waiter.consumed(chunks.cost());
+                self.request.on_consumed(chunks.cost());
                 let data = self.encoder.encode(chunks);
                 if let Some(left) = self.left.as_mut().filter(|left| **left > 0) {
                     *left = left.saturating_sub(data.len() as u64);
                     if *left == 0 {
-                        self.waiter.streamed(true);
+                        self.request.on_stream_end(true);
                     }
                 }
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
             (Poll::Ready(StreamRead::End(end)), _) => {
                 if self.left != Some(0) {
-                    self.waiter.streamed(end == StreamEnd::Complete);
+                    self.request.on_stream_end(end == StreamEnd::Complete);
                 }
                 match end {
                     StreamEnd::Complete => Ok(()),
@@ -91,7 +92,7 @@ impl StreamBody {
             (_, Poll::Ready(Err(_))) => Err("the request's body broke off".into()),
             (Poll::Pending, _) => {
                 std::task::ready!(self.deadline.as_mut().poll(context));
-                self.waiter.deadline_passed();
+                self.request.on_deadline();
                 Err("the request's deadline passed".into())
             }
         };
@@ -108,11 +109,11 @@ impl StreamBody {
     }
 }
 
-/// Takes room for an answer that may lie in memory for long.
+/// Reserves memory for an answer that may lie there for long. Streams need none.
 ///
 /// # Errors
-/// The node holds enough already.
-pub fn keep(
+/// The node's budget is used up.
+pub(super) fn reserve(
     answer: &mut Answer,
     version: Version,
     share: &Arc<BudgetShare>,
@@ -124,38 +125,37 @@ pub fn keep(
     }
 }
 
-/// The response to a model's answer, with the room that it has. A stream takes the upload with it; any other answer ends it.
-#[must_use]
-pub fn respond(
+/// The response to a model's answer. `permit`: the memory reserved for it. A stream goes on with the upload; any other answer ends it.
+pub(super) fn respond(
     answer: Answer,
-    waiter: Waiter,
+    request: InFlightRequest,
     upload: Option<RunningUpload>,
-    untaken: Option<Arc<ResponsePermit>>,
+    permit: Option<Arc<ResponsePermit>>,
 ) -> Response<AnswerBody> {
     let Answer { status, head, content, permit: _, sent_at: _, swap: _, version: _ } = answer;
     let head = head.unwrap_or_default();
-    let mut response = head_of(status, &head, &content);
-    let counts = untaken.is_some();
+    let mut response = response_head(status, &head, &content);
+    let counts = permit.is_some();
     if counts || matches!(content, AnswerContent::Stream(_)) {
-        response.extensions_mut().insert(ReadDeadline { at: waiter.deadline(), permit: untaken });
+        response.extensions_mut().insert(ReadDeadline { at: request.deadline(), permit });
     }
     let body = match content {
         AnswerContent::Json(json) => envelope(status, json, counts),
         AnswerContent::Bytes(bytes) => AnswerBody::full(bytes),
         AnswerContent::Stream(reader) => {
             let left = head.length.filter(|_| reader.kind() == StreamKind::Bytes);
-            let deadline = Box::pin(tokio::time::sleep_until(waiter.deadline().into()));
+            let deadline = Box::pin(tokio::time::sleep_until(request.deadline().into()));
             let encoder = StreamEncoder::new(reader.kind());
-            let stream = StreamBody { reader, encoder, waiter, upload, deadline, left, ended: false, cut: None };
+            let stream = StreamBody { reader, encoder, request, upload, deadline, left, ended: false, cut: None };
             AnswerBody::Stream(Box::new(stream))
         }
     };
     response.map(|()| body)
 }
 
-/// Status and headers of a model's answer: what it chose itself, as far as that is its to choose.
+/// Status and headers of a model's answer. The model chooses them, as far as it is allowed to.
 #[must_use]
-pub fn head_of(status: u16, head: &AnswerHead, content: &AnswerContent) -> Response<()> {
+pub fn response_head(status: u16, head: &AnswerHead, content: &AnswerContent) -> Response<()> {
     let kind = match content {
         AnswerContent::Json(_) => None,
         AnswerContent::Bytes(_) => Some(StreamKind::Bytes),
@@ -178,14 +178,14 @@ pub fn head_of(status: u16, head: &AnswerHead, content: &AnswerContent) -> Respo
     response
 }
 
-/// Whether a type is that of server-sent events, with or without parameters.
+/// Returns true for the media type of server-sent events, with or without parameters.
 fn is_events(media: &HeaderValue) -> bool {
     let essence = media.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
     essence.trim_ascii().eq_ignore_ascii_case(EVENTS.as_bytes())
 }
 
-/// Parts of the time that do not overlap: in the queue, waiting for GPU memory, in the model.
-pub fn server_timing(queued: Duration, swap: Option<Duration>, worked: Duration) -> String {
+/// Value of `Server-Timing`: times in the queue, in the wait for GPU memory, and in the model, which do not overlap.
+pub(super) fn server_timing(queued: Duration, swap: Option<Duration>, worked: Duration) -> String {
     let queue = Ms(queued.saturating_sub(swap.unwrap_or_default()));
     let worked = Ms(worked);
     match swap.map(Ms) {
@@ -194,7 +194,7 @@ pub fn server_timing(queued: Duration, swap: Option<Duration>, worked: Duration)
     }
 }
 
-/// Milliseconds with three places; whole numbers, since every answer has some.
+/// Milliseconds with three decimals. Formatted from whole numbers, which is cheaper: every answer has some.
 struct Ms(Duration);
 
 impl Display for Ms {

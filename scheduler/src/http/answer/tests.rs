@@ -22,25 +22,29 @@ fn timings_are_parts_that_add_up() {
 fn a_models_type_and_headers_are_sent() {
     let many: Vec<(String, String)> = (0..64).map(|n| (format!("x-h-{n}"), "vé".to_owned())).collect();
     let answer = AnswerHead { headers: many, ..AnswerHead::default() };
-    let response = head_of(200, &answer, &AnswerContent::Json(Bytes::new()));
+    let response = response_head(200, &answer, &AnswerContent::Json(Bytes::new()));
     assert_eq!(response.headers().len(), 64 + 1);
     assert_eq!(response.headers()["x-h-63"].as_bytes(), "vé".as_bytes());
     assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
 
-    let of =
-        |media: &str, body: &AnswerContent| head_of(200, &head(Some(media), &[]), body).headers()[CONTENT_TYPE].clone();
+    let media_type = |media: &str, body: &AnswerContent| {
+        response_head(200, &head(Some(media), &[]), body).headers()[CONTENT_TYPE].clone()
+    };
     let json = "application/json; charset=utf-8";
-    assert_eq!(of(json, &AnswerContent::Json(Bytes::new())), json);
-    assert_eq!(of("image/png", &AnswerContent::Bytes(Bytes::new())), "image/png");
-    assert_eq!(of("image/png", &a_stream(StreamKind::Bytes)), "image/png");
-    assert_eq!(of("image/png", &a_stream(StreamKind::Events)), EVENTS);
-    assert_eq!(of("Text/Event-Stream;charset=utf-8", &a_stream(StreamKind::Events)), "Text/Event-Stream;charset=utf-8");
+    assert_eq!(media_type(json, &AnswerContent::Json(Bytes::new())), json);
+    assert_eq!(media_type("image/png", &AnswerContent::Bytes(Bytes::new())), "image/png");
+    assert_eq!(media_type("image/png", &a_stream(StreamKind::Bytes)), "image/png");
+    assert_eq!(media_type("image/png", &a_stream(StreamKind::Events)), EVENTS);
+    assert_eq!(
+        media_type("Text/Event-Stream;charset=utf-8", &a_stream(StreamKind::Events)),
+        "Text/Event-Stream;charset=utf-8"
+    );
 }
 
 #[test]
 fn events_are_not_cached_unless_the_model_says_how() {
     let cache = |headers: &[(&str, &str)]| {
-        let response = head_of(200, &head(None, headers), &a_stream(StreamKind::Events));
+        let response = response_head(200, &head(None, headers), &a_stream(StreamKind::Events));
         let all: Vec<_> = response.headers().get_all(CACHE_CONTROL).iter().cloned().collect();
         all
     };

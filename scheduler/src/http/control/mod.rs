@@ -32,7 +32,7 @@ const WAITING: usize = 64;
 
 /// Addresses of the listeners, with warnings about them.
 #[derive(Debug, Clone)]
-pub struct Addresses {
+pub(crate) struct Addresses {
     /// Address of the data listener.
     pub listen: String,
     /// Address of the admin listener.
@@ -43,7 +43,7 @@ pub struct Addresses {
 
 /// State of the control API.
 #[derive(Debug, Clone)]
-pub struct Control {
+pub(crate) struct Control {
     /// The node.
     pub node: Arc<Node>,
     /// Addresses of the listeners.
@@ -56,7 +56,7 @@ pub struct Control {
 
 /// Caller of one connection.
 #[derive(Debug)]
-pub struct Caller {
+pub(crate) struct Caller {
     /// Credentials.
     pub peer: Peer,
     /// Role; `None`: no permission.
@@ -115,7 +115,7 @@ impl Refusal {
 }
 
 /// Serves one request of a caller.
-pub async fn serve(control: &Control, caller: &Caller, request: Request<Incoming>) -> Response<AnswerBody> {
+pub(crate) async fn serve(control: &Control, caller: &Caller, request: Request<Incoming>) -> Response<AnswerBody> {
     let path = request.uri().path().to_owned();
     let answer = match authorise(control, caller, request.method(), &path) {
         Ok(route) => answer(control, route, request).await,
