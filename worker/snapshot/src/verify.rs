@@ -5,16 +5,18 @@
 //! release or after its content was made anew, is read.
 
 use crate::SnapshotError;
+use crate::beneath::open_beneath;
 use crate::digest::{Content, TreeHasher};
-use crate::file::{hash_content, open_listed};
+use crate::file::hash_content;
 use crate::progress::Source;
-use crate::tree::{Fingerprint, Kind, Limits, list};
+use crate::tree::{Entry, Fingerprint, Kind, Limits, list};
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use omni_node_protocol::id::SnapshotDigest;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -41,7 +43,7 @@ pub(crate) fn read(dir: &Path, limits: Limits, known: Option<&Fingerprint>) -> R
             Kind::Link { target } => Content::Link { target },
             Kind::File(file) => {
                 let failed = |error| SnapshotError::store_at("read", &entry.path)(error);
-                let sha256 = hash_content(&open_listed(source, &entry, file)?, file.identity.size, &(), failed)?;
+                let sha256 = hash_content(&open(root.as_fd(), &entry)?, file.identity.size, &(), failed)?;
                 files.insert(file.identity.inode, sha256);
                 Content::File { executable: file.executable, sha256 }
             }
@@ -50,6 +52,13 @@ pub(crate) fn read(dir: &Path, limits: Limits, known: Option<&Fingerprint>) -> R
     }
     let bad = |bad| SnapshotError::store_at("name", dir)(io::Error::new(io::ErrorKind::InvalidData, bad));
     Ok(Some(Read { digest: hasher.finish().map_err(bad)?, fingerprint: listing.fingerprint, files }))
+}
+
+/// Opens a file of a snapshot, in whatever state it is by now: a copy of the same content that is made or removed at
+/// this moment adds or removes a name of the same inode, which changes its times and none of its bytes.
+fn open(root: BorrowedFd<'_>, entry: &Entry) -> Result<File, SnapshotError> {
+    let failed = |errno: Errno| SnapshotError::store_at("open", &entry.path)(errno.into());
+    open_beneath(root, entry.place(), OFlag::O_RDONLY | OFlag::O_NONBLOCK).map(File::from).map_err(failed)
 }
 
 /// Tests that the directory `old` has the content of the whole copy `new`, and nothing else.

@@ -100,6 +100,27 @@ fn a_snapshot_is_intact_until_something_of_it_is_another() {
     }
 }
 
+#[test]
+fn a_snapshot_is_intact_while_other_copies_link_its_files() {
+    let folder = folder();
+    (0..64).for_each(|file| folder.write(&format!("part-{file}.py"), b"x = 1\n"));
+    let taken = folder.take();
+    let dir = folder.store.find(&taken.digest).unwrap();
+    let (file, link) = (dir.join("part-32.py"), folder.dir.path().join("link"));
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                fs::hard_link(&file, &link).unwrap();
+                fs::remove_file(&link).unwrap();
+            }
+        });
+        let wrong = (0..200).filter(|_| !matches!(folder.store.is_intact(&taken.digest), Ok(true))).count();
+        ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(wrong, 0, "of 200");
+    });
+}
+
 /// Ends a copy at one step.
 struct EndsAt(std::sync::atomic::AtomicU32);
 

@@ -76,18 +76,24 @@ impl Launcher {
         if !self.preparation.builds.planning.contains(&(job.model.clone(), job.snapshot.clone())) {
             return;
         }
-        let message = match intact {
+        let failure = match intact {
             Ok(true) => return self.plan(job),
-            Ok(false) => "its files are not those that it had".to_owned(),
-            Err(error) => error,
+            Ok(false) => Failure {
+                message: format!(
+                    "the node's copy of this version is damaged on the disk (its files are not those that it had): put \
+                     its files into the model's directory once more, which replaces the copy, or go back to another \
+                     version (`omnictl history {}`)",
+                    job.model
+                ),
+                permanent: true,
+            },
+            // Out of descriptors or memory, say: the same copy may be read later.
+            Err(error) => {
+                Failure { message: format!("the node's copy of this version cannot be read: {error}"), permanent: false }
+            }
         };
-        let message = format!(
-            "the node's copy of this version is damaged on the disk ({message}): put its files into the model's directory \
-             once more, which replaces the copy, or go back to another version (`omnictl history {}`)",
-            job.model
-        );
         self.preparation.builds.planning.remove(&(job.model, job.snapshot.clone()));
-        self.prepare_failed([job.snapshot], Failure { message, permanent: true });
+        self.prepare_failed([job.snapshot], failure);
     }
 
     fn plan(&mut self, job: PlanJob) {
