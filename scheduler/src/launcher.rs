@@ -13,10 +13,10 @@ pub use away::Away;
 use crate::metrics::BuildMetrics;
 use crate::model::Message;
 use crate::model::content::Content;
-use crate::watchdog::Pulse;
 use omni_config::name::ModelName;
 use omni_node_protocol::id::{InstanceId, SnapshotDigest};
 use omni_node_protocol::launcher::{BuildCounts, FromLauncher, Serves, StartSpec, ToLauncher, VERSIONS};
+use omni_task::Heartbeat;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -114,17 +114,17 @@ impl LauncherHandle {
         kept: BTreeMap<ModelName, BTreeSet<SnapshotDigest>>,
         builds: BuildMetrics,
         seen: mpsc::Sender<Seen>,
-        pulse: Pulse,
+        heartbeat: Heartbeat,
     ) -> Self {
         let (outbox, commands) = mpsc::channel(OUTBOX);
         let routes = Arc::new(Mutex::new(Routes { kept, expected, ..Routes::default() }));
         let connected = Arc::new(watch::Sender::new(false));
         let handle = Self { outbox, routes, connected, keeping: Arc::default(), leaving: Arc::default(), builds };
         let keeper = handle.clone();
-        pulse.spawn(async move |pulse| {
+        heartbeat.spawn(async move |heartbeat| {
             let leaving = Arc::clone(&keeper.leaving);
             tokio::select! {
-                () = connection::keep(path, keeper, commands, seen, pulse) => {}
+                () = connection::keep(path, keeper, commands, seen, heartbeat) => {}
                 () = leaving.notified() => {}
             }
         });

@@ -1,16 +1,16 @@
 //! The handle, with a launcher that the test plays.
 
 use super::*;
-use crate::watchdog::Watchdog;
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 use omni_config::node::NodeConfig;
 use omni_engine_protocol::packet::{MAX_PACKET, recv_packet_no_fds, send_packet};
+use omni_task::Watchdog;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-fn pulse() -> Pulse {
-    Watchdog::default().pulse("launcher")
+fn heartbeat() -> Heartbeat {
+    Watchdog::default().heartbeat("launcher")
 }
 
 #[tokio::test]
@@ -22,7 +22,7 @@ async fn who_asks_a_launcher_that_is_not_there_is_told_at_once() {
         BTreeMap::new(),
         BuildMetrics::default(),
         seen,
-        pulse(),
+        heartbeat(),
     );
     let name = ModelName::try_from("a".to_owned()).unwrap();
     let snapshot = SnapshotDigest::parse(&"0".repeat(64)).unwrap();
@@ -51,7 +51,7 @@ async fn greeted_by(protocol: u32) -> (ToLauncher, Option<u32>) {
     let path = folder.path().join("launcher.sock");
     let listener = listener(&path);
     let (seen, mut told) = mpsc::channel(4);
-    let handle = LauncherHandle::start(path, None, BTreeMap::new(), BuildMetrics::default(), seen, pulse());
+    let handle = LauncherHandle::start(path, None, BTreeMap::new(), BuildMetrics::default(), seen, heartbeat());
     let hello = tokio::task::spawn_blocking(move || {
         let peer = listener.accept().unwrap().0;
         let hello = recv_packet_no_fds(&peer).unwrap();
@@ -100,7 +100,7 @@ async fn what_no_packet_holds_fails_alone() {
     let path = folder.path().join("launcher.sock");
     let listener = listener(&path);
     let (seen, mut told) = mpsc::channel(4);
-    let handle = LauncherHandle::start(path, None, BTreeMap::new(), BuildMetrics::default(), seen, pulse());
+    let handle = LauncherHandle::start(path, None, BTreeMap::new(), BuildMetrics::default(), seen, heartbeat());
     let hears = tokio::task::spawn_blocking(move || {
         let peer = listener.accept().unwrap().0;
         send_packet(&peer, &FromLauncher::Scanned, &[]).unwrap();
@@ -148,7 +148,7 @@ async fn a_launcher_is_asked_once_it_has_answered() {
     let path = folder.path().join("launcher.sock");
     let listener = listener(&path);
     let (seen, mut told) = mpsc::channel(4);
-    let handle = LauncherHandle::start(path, None, BTreeMap::new(), BuildMetrics::default(), seen, pulse());
+    let handle = LauncherHandle::start(path, None, BTreeMap::new(), BuildMetrics::default(), seen, heartbeat());
     let accepted = tokio::task::spawn_blocking(move || {
         let peer = listener.accept().unwrap().0;
         let _hello: ToLauncher = recv_packet_no_fds(&peer).unwrap();

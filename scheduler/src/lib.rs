@@ -4,15 +4,12 @@
 mod allocator;
 mod announcement;
 pub mod args;
-pub mod capacity;
+mod clock;
 mod control_socket;
 pub mod exposure;
 mod front;
-pub mod gpu;
 pub mod http;
 pub mod launcher;
-pub mod machine;
-pub mod mailbox;
 pub mod metrics;
 pub mod model;
 pub mod node;
@@ -23,6 +20,3 @@ mod service;
 mod single;
 pub mod startup;
 pub mod takeover;
-pub mod watchdog;
-
-pub use omni_policy as policy;

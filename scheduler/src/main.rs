@@ -6,12 +6,12 @@ use omni_config::node::{MISCONFIGURED, NodeConfig};
 use omni_config::tokens::Token;
 use omni_ingress::tls::{self, Tls, TlsFileError};
 use omni_machine::Service;
+use omni_policy::single::Fault;
 use omni_scheduler::args::{Args, ArgsError, Directories};
-use omni_scheduler::policy::single::Fault;
+use omni_scheduler::exposure;
 use omni_scheduler::serve::{self, Start};
 use omni_scheduler::startup::{self, Listeners, StartupError};
 use omni_scheduler::takeover::Predecessor;
-use omni_scheduler::{exposure, gpu, machine};
 use std::collections::BTreeMap;
 use std::io::{Write, stdout};
 use std::path::PathBuf;
@@ -78,7 +78,7 @@ fn prepare(
         return Ok(None);
     }
     if args.probe {
-        let found = Service { cards: gpu::found(&config.gpu), exposure: exposure::configured(&config) };
+        let found = Service { cards: omni_gpu::found(&config.gpu), exposure: exposure::configured(&config) };
         writeln!(stdout(), "{}", serde_json::to_string(&found)?)?;
         return Ok(None);
     }
@@ -101,7 +101,7 @@ fn tls(config: &NodeConfig) -> Result<Option<Tls>, TlsFileError> {
 
 /// The configuration, with bounds that the machine decides where none are set.
 fn on_machine(mut config: NodeConfig) -> NodeConfig {
-    match machine::processes() {
+    match omni_machine::processes() {
         Some(processes) => config.capacity = config.capacity.on_machine(processes),
         None => {
             tracing::warn!(

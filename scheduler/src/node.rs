@@ -10,25 +10,25 @@ mod succession;
 
 pub use succession::Held;
 
-use crate::capacity::CapacityHandle;
-use crate::gpu::GpuHandle;
+use crate::clock::unix_ms;
 use crate::launcher::{LauncherHandle, Seen};
-use crate::machine::unix_ms;
 use crate::metrics::Metrics;
 use crate::model::content::{Content, Unservable};
 use crate::model::{self, Message, Model};
 use crate::takeover::{PredecessorWatch, SuccessorHandle, UnfinishedWork};
-use crate::watchdog::{Pulse, Watchdog};
 use not_served::{NotServed, refused};
 use omni_body::BodyBudget;
+use omni_capacity::CapacityHandle;
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
 use omni_config::{Foreign, Models};
 use omni_control_api::State;
+use omni_gpu::GpuHandle;
 use omni_log::Kind;
 use omni_node_protocol::id::{InstanceId, SnapshotDigest};
 use omni_node_protocol::launcher::Serves;
 use omni_store::{PersistedState, StateStore, age_removed, expired};
+use omni_task::{Heartbeat, Watchdog};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -133,13 +133,14 @@ impl Node {
         let kept = lasting.iter().map(|(model, lasting)| (model.clone(), lasting.snapshots())).collect();
         // A single model falls back on nothing, and what others remember is not touched.
         let lasting = if context.models.single().is_some() { BTreeMap::new() } else { lasting };
-        let pulse = context.watchdog.pulse("the connection to the launcher");
+        let heartbeat = context.watchdog.heartbeat("the connection to the launcher");
         // That a single model is another one is told by what the launcher sees of it.
         let folder = if context.models.single().is_some() { Path::new("") } else { context.models.path() };
         let models = folder.to_string_lossy().into_owned();
         let expected = Some(Serves { models, config: context.config.of_launcher() });
         let socket = context.runtime_dir.join("launcher.sock");
-        let launcher = LauncherHandle::start(socket, expected, kept, context.metrics.of_builds(), seen_sender, pulse);
+        let launcher =
+            LauncherHandle::start(socket, expected, kept, context.metrics.of_builds(), seen_sender, heartbeat);
         let zygotes = launcher.clone();
         context.capacity.set_end_zygotes(move |model| zygotes.end_zygotes(model));
         let elsewhere = before.as_ref().map(|working| working.busy.clone()).unwrap_or_default();
@@ -158,8 +159,8 @@ impl Node {
             before: PredecessorWatch::new(before),
         });
         node.adopt_all(&elsewhere).await;
-        let (follower, pulse) = (Arc::clone(&node), node.context.watchdog.pulse("the set of models"));
-        pulse.spawn(|pulse| follow(follower, seen, pulse));
+        let (follower, heartbeat) = (Arc::clone(&node), node.context.watchdog.heartbeat("the set of models"));
+        heartbeat.spawn(|heartbeat| follow(follower, seen, heartbeat));
         node
     }
 
@@ -301,12 +302,12 @@ impl Node {
     }
 }
 
-async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, pulse: Pulse) {
+async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, heartbeat: Heartbeat) {
     // Names told since the launcher was last connected: what is missing at `Scanned` is gone.
     let mut told = BTreeSet::new();
     let mut forgotten_at = Instant::now();
     loop {
-        let event = match pulse.during(tokio::time::timeout(FORGET_EVERY, seen.recv())).await {
+        let event = match heartbeat.during(tokio::time::timeout(FORGET_EVERY, seen.recv())).await {
             Ok(Some(event)) => Some(event),
             Ok(None) => return,
             Err(_) => None,

@@ -1,11 +1,11 @@
 //! Readiness and failure of the only model of a node, as events for the daemon.
 //!
-//! The policy for each state is [`crate::policy::single`].
+//! The policy for each state is [`omni_policy::single`].
 
 use crate::model::Model;
 use crate::node::Node;
-use crate::policy::single::{Fault, ServiceAction, decide};
 use omni_config::{Foreign, ModelName};
+use omni_policy::single::{Fault, ServiceAction, decide};
 use std::future::pending;
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ fn log_fault(model: &Model, fault: Fault) {
 
 #[cfg(test)]
 mod tests {
-    use crate::policy::single::EX_CONFIG;
+    use omni_policy::single::EX_CONFIG;
 
     #[test]
     fn an_unservable_model_exits_as_a_configuration_error() {

@@ -3,12 +3,12 @@
 //! Called by [`super::run`] for each request. What always holds: nothing a client writes is an error here (what cannot be
 //! understood counts as absent, what is too much is cut to what the manifest allows), and credentials reach no model.
 
-use crate::machine;
+use crate::clock::unix_ms;
 use crate::model::content::Content;
-use crate::policy::dispatch;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use omni_engine_protocol::frame::RequestHead;
+use omni_policy::dispatch;
 use std::time::Duration;
 
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -63,7 +63,7 @@ pub fn request_id(headers: &HeaderMap) -> HeaderValue {
     }
     let mut random = [0_u8; 10];
     fastrand::fill(&mut random);
-    let id = uuid::Builder::from_unix_timestamp_millis(machine::unix_ms(), &random).into_uuid();
+    let id = uuid::Builder::from_unix_timestamp_millis(unix_ms(), &random).into_uuid();
     let mut text = uuid::Uuid::encode_buffer();
     let text = id.hyphenated().encode_lower(&mut text);
     HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("-"))

@@ -1,9 +1,9 @@
 //! Request in flight: submitted to its model, and not over yet.
 
 use crate::model::Model;
-use crate::policy::dispatch::RequestId;
 use omni_body::BodyPermit;
 use omni_engine_protocol::frame::{CancelReason, INITIAL_CREDIT};
+use omni_policy::dispatch::RequestId;
 use std::sync::Arc;
 use std::time::Instant;
 

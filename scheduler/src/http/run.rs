@@ -4,11 +4,10 @@ use super::answer::{AnswerBody, reserve, respond, server_timing};
 use super::forward::{Listener, forward_received};
 use super::head::{REQUEST_ID, head, priority, request_id, session, timeout};
 use super::in_flight::InFlightRequest;
-use crate::machine;
+use crate::clock::unix_ms;
 use crate::model::content::Content;
 use crate::model::{Model, Submission};
 use crate::node::{Node, NotFound};
-use crate::policy::dispatch::{RequestId, Ticket};
 use hyper::body::Incoming;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::http::request::Parts;
@@ -16,6 +15,7 @@ use hyper::{Request, Response};
 use omni_engine_client::{Answer, AnswerContent, Request as EngineRequest, Unanswered};
 use omni_ingress::body::{self, BodyLimits, IncomingBody, ReceivedBody, RunningUpload, Upload};
 use omni_ingress::{BodyUnread, RawBodyHandoff, response_headers};
+use omni_policy::dispatch::{RequestId, Ticket};
 use omni_request_error::Failure;
 use omni_workers_ai::error_response;
 use std::sync::Arc;
@@ -220,7 +220,7 @@ impl ModelRequest<'_> {
 
     /// Adds a failure to the model's log, where its author sees it.
     fn log_for_author(&self, failure: &Failure) {
-        let (unix_ms, stream, text) = (machine::unix_ms(), "node".to_owned(), failure.to_string());
+        let (unix_ms, stream, text) = (unix_ms(), "node".to_owned(), failure.to_string());
         let request_id = Some(String::from_utf8_lossy(self.id).into_owned());
         let entry = omni_control_api::LogEntry { unix_ms, instance: String::new(), stream, request_id, text };
         self.model.logs.push(entry);

@@ -3,11 +3,11 @@
 
 use super::{LauncherHandle, Seen};
 use crate::packet_socket::PacketSocket;
-use crate::watchdog::Pulse;
 use nix::errno::Errno;
 use omni_engine_protocol::packet::PacketError;
 use omni_node_protocol::id::InstanceId;
 use omni_node_protocol::launcher::{FromLauncher, ToLauncher, VERSIONS};
+use omni_task::Heartbeat;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -25,7 +25,7 @@ pub(super) async fn keep(
     handle: LauncherHandle,
     mut commands: mpsc::Receiver<ToLauncher>,
     seen: mpsc::Sender<Seen>,
-    pulse: Pulse,
+    heartbeat: Heartbeat,
 ) {
     let mut pause = RECONNECT.0;
     let mut warned = false;
@@ -35,7 +35,7 @@ pub(super) async fn keep(
                 warned = false;
                 let begun = Instant::now();
                 let kills = still_wanted(&mut commands, handle.unanswered());
-                let ended = serve(&socket, &handle, kills, &mut commands, &seen, &pulse).await;
+                let ended = serve(&socket, &handle, kills, &mut commands, &seen, &heartbeat).await;
                 let expected = {
                     let routes = handle.routes();
                     routes.quitting || routes.renewals > 0 || routes.foreign
@@ -58,7 +58,7 @@ pub(super) async fn keep(
                 }
             }
         }
-        pulse.during(tokio::time::sleep(pause)).await;
+        heartbeat.during(tokio::time::sleep(pause)).await;
         pause = (pause * 2).min(RECONNECT.1);
     }
 }
@@ -99,7 +99,7 @@ async fn serve(
     kills: Vec<ToLauncher>,
     commands: &mut mpsc::Receiver<ToLauncher>,
     seen: &mpsc::Sender<Seen>,
-    pulse: &Pulse,
+    heartbeat: &Heartbeat,
 ) -> PacketError {
     let keep = handle.routes().keep_all();
     handle.routes().spoken = None;
@@ -110,9 +110,9 @@ async fn serve(
         }
     }
     loop {
-        pulse.turn();
+        heartbeat.turn();
         tokio::select! {
-            () = pulse.asked() => {}
+            () = heartbeat.asked() => {}
             said = socket.receive() => match said {
                 Ok(said) => {
                     let (is_welcome, is_served) =

@@ -3,8 +3,8 @@
 //! What always holds: a model that is gone has no series left. Its directory may come back before what it had has
 //! ended: then two tasks have the same series, and the last of them takes them along.
 
-use super::GpuMetrics;
 use omni_control_api::State;
+use omni_gpu::GpuMetrics;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -29,8 +29,8 @@ const PHASES: [&str; 2] = ["total", "model"];
 const SECONDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct ModelLabel {
-    pub(super) model: String,
+struct ModelLabel {
+    model: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -78,7 +78,7 @@ impl EncodeLabelValue for StateLabel {
     }
 }
 
-pub(super) type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// The families, and who has series in them.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ struct Labels {
     reasons: HashSet<&'static str>,
 }
 
-pub(super) fn seconds() -> Histogram {
+fn seconds() -> Histogram {
     Histogram::new(SECONDS)
 }
 

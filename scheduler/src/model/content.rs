@@ -1,7 +1,6 @@
 //! What a model directory says: its snapshot and its manifest, parsed once for each content.
 
-use crate::capacity::need;
-use crate::policy::fleet::Settings;
+use omni_capacity::need;
 use omni_config::Foreign;
 use omni_config::manifest::{Access, LogLevel, MOST_SAID, Manifest, TooLarge};
 use omni_config::name::ModelName;
@@ -9,6 +8,7 @@ use omni_config::node::NodeConfig;
 use omni_engine_protocol::packet::MAX_PACKET;
 use omni_node_protocol::id::{EnvironmentKey, InstanceId, SnapshotDigest};
 use omni_node_protocol::launcher::{StartSpec, ZygoteSpec};
+use omni_policy::fleet::Settings;
 use std::collections::BTreeMap;
 use std::path::Path;
 

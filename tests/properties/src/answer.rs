@@ -10,11 +10,11 @@ use omni_engine_client::{
     StreamKind, StreamRead, StreamReader, Unanswered, split_frame,
 };
 use omni_engine_protocol::frame::{INITIAL_CREDIT, Kind, MAX_ANSWER, RequestHead};
+use omni_policy::InstanceNumber;
+use omni_policy::dispatch::RequestId;
 use omni_request_error::Failure;
 use omni_scheduler::http::answer::response_head;
 use omni_scheduler::http::workers_ai::{StreamEncoder, envelope};
-use omni_scheduler::policy::InstanceNumber;
-use omni_scheduler::policy::dispatch::RequestId;
 use omni_workers_ai::error_response;
 use serde_json::Value;
 use serde_json::value::RawValue;

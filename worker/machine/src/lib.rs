@@ -6,6 +6,10 @@
 //! Invariants: a thing that can be tried was tried with the node's own code, and a thing that was not tried is marked
 //! so: nothing is concluded from a file that is there.
 
+mod resources;
+
+pub use resources::{memory, processes};
+
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 

@@ -2,12 +2,12 @@
 
 use super::ModelTask;
 use super::instances::Instance;
-use crate::policy::dispatch::{self, RequestId};
-use crate::policy::fleet::{Event, Phase};
-use crate::policy::{InstanceNumber, Moment};
 use omni_engine_client::{ConnectionError, DataConnection, FrameOutcome, ProtocolViolation, Recipient};
 use omni_engine_protocol::control::HandlerMode;
 use omni_engine_protocol::frame::{HEADER, Kind};
+use omni_policy::dispatch::{self, RequestId};
+use omni_policy::fleet::{Event, Phase};
+use omni_policy::{InstanceNumber, Moment};
 use omni_request_error::Failure;
 use std::io::ErrorKind;
 use std::sync::Arc;

@@ -1,13 +1,13 @@
 //! The environments of the model's contents: asked of the launcher, and what is heard of their builds.
 
 use super::ModelTask;
-use crate::machine::unix_ms;
-use crate::policy::Generation;
-use crate::policy::fleet::{Event, StartState};
+use crate::clock::unix_ms;
 use omni_config::Foreign;
 use omni_control_api as api;
 use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
 use omni_node_protocol::launcher::{BuildKind, BuildStage, Holder};
+use omni_policy::Generation;
+use omni_policy::fleet::{Event, StartState};
 use omni_request_error::BuildProgress;
 use std::time::{Duration, Instant};
 

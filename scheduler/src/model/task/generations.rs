@@ -5,9 +5,9 @@
 
 use super::environment::wait_in_words;
 use crate::model::content::Content;
-use crate::policy::Generation;
 use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
 use omni_node_protocol::launcher::BuildStage;
+use omni_policy::Generation;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;

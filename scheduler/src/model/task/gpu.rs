@@ -6,19 +6,19 @@
 use super::ModelTask;
 use super::instances::Instance;
 use super::place::{Lack, NoPlace};
-use crate::capacity::Reservation;
-use crate::gpu::{Decision, Placement, PlacementRequest, wire};
-use crate::mailbox::Mailbox;
 use crate::model::Message;
-use crate::policy::InstanceNumber;
-use crate::policy::capacity::{ReservationId, StartReason};
-use crate::policy::fleet::Event;
-use crate::policy::residency::InstanceKey;
+use omni_capacity::Reservation;
 use omni_config::manifest::GpuMode as ManifestMode;
 use omni_engine_client::Swap;
+use omni_gpu::{Decision, Placement, PlacementRequest};
 use omni_node_protocol::id::InstanceId;
 use omni_node_protocol::instance::ToWorker;
 use omni_node_protocol::launcher::{GpuMode, GpuSpec};
+use omni_policy::InstanceNumber;
+use omni_policy::capacity::{ReservationId, StartReason};
+use omni_policy::fleet::Event;
+use omni_policy::residency::InstanceKey;
+use omni_task::Mailbox;
 use std::time::Instant;
 
 /// An instance's seat, and whose turn it is.
@@ -191,8 +191,8 @@ impl ModelTask {
             }
             Decision::Granted => lease.granted(Instant::now()),
             Decision::Yield => lease.yields(),
-            Decision::Command { number, command } => {
-                instance.pass_on(&ToWorker::Gpu { number, order: wire::order(command) });
+            Decision::Command { number, order } => {
+                instance.pass_on(&ToWorker::Gpu { number, order });
             }
             Decision::Report => instance.pass_on(&ToWorker::Stats),
             Decision::End { displaced, message } => {
@@ -219,7 +219,7 @@ impl Instance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpu::testing::{Listener, listener, request};
+    use omni_gpu::testing::{Listener, listener, request};
     use std::time::Duration;
 
     fn lease(ready: bool) -> (GpuLease, Listener) {

@@ -11,10 +11,10 @@
 use super::ModelTask;
 use super::gpu::GpuLease;
 use super::instances::Instance;
-use crate::policy::fleet::Event;
-use crate::policy::liveness::{Check, Liveness};
-use crate::policy::{InstanceNumber, Moment};
 use omni_node_protocol::instance::ToWorker;
+use omni_policy::fleet::Event;
+use omni_policy::liveness::{Check, Liveness};
+use omni_policy::{InstanceNumber, Moment};
 use std::time::Duration;
 
 /// A worker has little to do: it reads a few descriptors. This is for a machine that is in trouble.
@@ -144,13 +144,13 @@ impl ModelTask {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpu::testing::{listener, request};
     use crate::model::content::Content;
-    use crate::policy::Generation;
     use omni_config::name::ModelName;
     use omni_config::node::NodeConfig;
     use omni_engine_client::{DataConnection, EngineEnds};
+    use omni_gpu::testing::{listener, request};
     use omni_node_protocol::id::{InstanceId, SnapshotDigest};
+    use omni_policy::Generation;
     use std::sync::Arc;
 
     fn instance() -> (Instance, EngineEnds) {

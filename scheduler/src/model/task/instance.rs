@@ -2,18 +2,18 @@
 
 use super::instances::Instance;
 use super::{ModelTask, overrun};
+use crate::clock::unix_ms;
 use crate::launcher::Away;
-use crate::machine;
 use crate::model::worker_link::{self, WorkerLink};
 use crate::model::{Adoption, Message};
-use crate::policy::InstanceNumber;
-use crate::policy::fleet::{Event, Phase};
 use omni_engine_client::DataConnection;
 use omni_engine_protocol::control::HandlerMode;
 use omni_log::Kind;
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::InstanceId;
 use omni_node_protocol::instance::{FromWorker, Stats, ToWorker, VERSIONS, Welcome};
+use omni_policy::InstanceNumber;
+use omni_policy::fleet::{Event, Phase};
 use omni_request_error::Failure;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
@@ -261,7 +261,7 @@ impl ModelTask {
         };
         if !wanted {
             self.model.logs.push(omni_control_api::LogEntry {
-                unix_ms: machine::unix_ms(),
+                unix_ms: unix_ms(),
                 instance: id.to_string(),
                 stream: "node".to_owned(),
                 request_id: None,

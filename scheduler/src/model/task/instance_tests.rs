@@ -1,22 +1,22 @@
 //! A model's task with a launcher and a GPU task that the test plays.
 
-use crate::capacity;
-use crate::gpu::{self, Decision};
 use crate::launcher;
 use crate::metrics::Metrics;
 use crate::model::content::Content;
 use crate::model::{self, Message, Model, Order, task};
 use crate::node::NodeContext;
-use crate::policy::residency::InstanceKey;
-use crate::watchdog::Watchdog;
 use omni_body::BodyBudget;
+use omni_capacity as capacity;
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
 use omni_control_api::State;
+use omni_gpu::{self, Decision};
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
 use omni_node_protocol::launcher::{GpuMode, GpuSpec, ToLauncher};
+use omni_policy::residency::InstanceKey;
 use omni_store::{PersistedState, StateStore, Version};
+use omni_task::Watchdog;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::{Duration, Instant};
@@ -30,14 +30,14 @@ async fn next(asked: &mut mpsc::Receiver<ToLauncher>) -> ToLauncher {
 struct Played {
     model: Arc<Model>,
     asked: mpsc::Receiver<ToLauncher>,
-    desk: gpu::testing::Listener,
+    desk: omni_gpu::testing::Listener,
     context: Arc<NodeContext>,
     _state: tempfile::TempDir,
 }
 
 /// Of a model an earlier scheduler knew this.
 fn play(lasting: PersistedState) -> Played {
-    let (gpu, desk) = gpu::testing::listener();
+    let (gpu, desk) = omni_gpu::testing::listener();
     let (launcher, asked) = launcher::testing::launcher();
     let (config, metrics) = (NodeConfig::default(), Metrics::default());
     let state = tempfile::tempdir().unwrap();
@@ -47,7 +47,12 @@ fn play(lasting: PersistedState) -> Played {
         models: omni_config::Models::Folder("/nonexistent".into()),
         runtime_dir: "/nonexistent".into(),
         gpu,
-        capacity: capacity::start(&config.capacity, metrics.of_capacity(), Instant::now(), watchdog.pulse("capacity")),
+        capacity: capacity::start(
+            &config.capacity,
+            metrics.of_capacity(),
+            Instant::now(),
+            watchdog.heartbeat("capacity"),
+        ),
         state: StateStore::open(state.path()).unwrap().0,
         config,
         budget: BodyBudget::new(1, 1, metrics.of_bodies()),

@@ -5,17 +5,17 @@
 
 use super::gpu::GpuLease;
 use super::health::Health;
-use crate::capacity::Reservation;
 use crate::model::content::Content;
 use crate::model::worker_link::WorkerLink;
-use crate::policy::dispatch::StuckHandlers;
-use crate::policy::intake::Intake;
-use crate::policy::{Generation, InstanceNumber, Moment};
+use omni_capacity::Reservation;
 use omni_engine_client::DataConnection;
 use omni_engine_protocol::control::HandlerMode;
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::InstanceId;
 use omni_node_protocol::instance::Stats;
+use omni_policy::dispatch::StuckHandlers;
+use omni_policy::intake::Intake;
+use omni_policy::{Generation, InstanceNumber, Moment};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::ops::Bound;

@@ -7,9 +7,9 @@
 
 use super::ModelTask;
 use crate::model::{Leave, Message};
-use crate::policy::InstanceNumber;
 use omni_engine_client::Unanswered;
 use omni_node_protocol::id::InstanceId;
+use omni_policy::InstanceNumber;
 use std::collections::BTreeMap;
 
 impl ModelTask {

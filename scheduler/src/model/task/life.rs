@@ -1,17 +1,17 @@
-//! Carrying out what the model's [`Fleet`](crate::policy::fleet::Fleet) decides.
+//! Carrying out what the model's [`Fleet`](omni_policy::fleet::Fleet) decides.
 
 use super::ModelTask;
 use super::instances::Instance;
 use super::place::{Lack, NoPlace};
 use crate::model::content::Content;
-use crate::policy::fleet::{Action, Event, Phase, STOP_GRACE};
-use crate::policy::scaling::Bounds;
-use crate::policy::{Generation, InstanceNumber};
 use omni_engine_protocol::frame::CancelReason;
 use omni_log::Kind;
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::InstanceId;
 use omni_node_protocol::instance::ToWorker;
+use omni_policy::fleet::{Action, Event, Phase, STOP_GRACE};
+use omni_policy::scaling::Bounds;
+use omni_policy::{Generation, InstanceNumber};
 use std::time::Instant;
 
 impl ModelTask {

@@ -1,13 +1,13 @@
-//! How many instances the requests want: what the model's [`Demand`](crate::policy::scaling::Demand) is told, and says.
+//! How many instances the requests want: what the model's [`Demand`](omni_policy::scaling::Demand) is told, and says.
 
 use super::ModelTask;
 use super::life::bounds;
-use crate::capacity::need;
-use crate::policy::capacity::Amounts;
-use crate::policy::fleet::{Event, Phase};
-use crate::policy::scaling::{Bounds, DOWN, ScalingReason, UP};
-use crate::policy::{Generation, InstanceNumber, Moment};
+use omni_capacity::need;
 use omni_control_api as api;
+use omni_policy::capacity::Amounts;
+use omni_policy::fleet::{Event, Phase};
+use omni_policy::scaling::{Bounds, DOWN, ScalingReason, UP};
+use omni_policy::{Generation, InstanceNumber, Moment};
 
 /// What is explained of a model that has nothing to serve.
 const NOTHING: Bounds = Bounds { min: 0, max: 0, concurrency: 1 };

@@ -3,11 +3,11 @@
 
 use super::ModelTask;
 use crate::model::output::{Level, Output, is_stack, output};
-use crate::policy::InstanceNumber;
 use omni_config::Foreign;
 use omni_control_api as api;
 use omni_node_protocol::id::InstanceId;
 use omni_node_protocol::instance::{LogLine, LogStream, ToWorker};
+use omni_policy::InstanceNumber;
 
 /// Requests that are named with a stack.
 const NAMED: usize = 4;

@@ -43,18 +43,18 @@ use super::content::Content;
 use super::{Front, Has, Message, Model, Order, Submission, TaskEnds, View};
 use crate::launcher::LauncherHandle;
 use crate::node::NodeContext;
-use crate::policy::Moment;
-use crate::policy::dispatch::{Admission, Cancelled, Dispatch, RequestId};
-use crate::policy::fleet::{Event, Fleet};
-use crate::policy::scaling::Demand;
-use crate::watchdog::Pulse;
 use generations::Generations;
 use instances::Instances;
 use omni_control_api as api;
 use omni_engine_client::RequestTable;
 use omni_engine_protocol::frame::CancelReason;
+use omni_policy::Moment;
+use omni_policy::dispatch::{Admission, Cancelled, Dispatch, RequestId};
+use omni_policy::fleet::{Event, Fleet};
+use omni_policy::scaling::Demand;
 use omni_request_error::Failure;
 use omni_store::PersistedState;
+use omni_task::Heartbeat;
 use place::Lack;
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -151,12 +151,12 @@ pub(crate) fn spawn(
         leaving: None,
         ended: false,
     };
-    let pulse = task.context.watchdog.pulse(format!("model {}", task.model.name));
-    pulse.spawn(|pulse| task.run(inbox, pulse));
+    let heartbeat = task.context.watchdog.heartbeat(format!("model {}", task.model.name));
+    heartbeat.spawn(|heartbeat| task.run(inbox, heartbeat));
 }
 
 impl ModelTask {
-    async fn run(mut self, mut inbox: mpsc::Receiver<Message>, pulse: Pulse) {
+    async fn run(mut self, mut inbox: mpsc::Receiver<Message>, heartbeat: Heartbeat) {
         let mut batch = Vec::with_capacity(BATCH);
         let signals = Arc::clone(&self.model.signals);
         let mut time = pin!(tokio::time::sleep(Duration::ZERO));
@@ -166,9 +166,9 @@ impl ModelTask {
             if let Some(at) = wake.filter(|at| *at != time.deadline()) {
                 time.as_mut().reset(at);
             }
-            pulse.turn();
+            heartbeat.turn();
             let said = tokio::select! {
-                () = pulse.asked() => false,
+                () = heartbeat.asked() => false,
                 received = inbox.recv_many(&mut batch, BATCH) => {
                     if received == 0 {
                         break;

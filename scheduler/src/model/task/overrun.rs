@@ -2,10 +2,10 @@
 //! what they leave of their instance.
 
 use super::ModelTask;
-use crate::policy::InstanceNumber;
-use crate::policy::dispatch::StuckHandlers;
-use crate::policy::fleet::Event;
 use omni_log::Kind;
+use omni_policy::InstanceNumber;
+use omni_policy::dispatch::StuckHandlers;
+use omni_policy::fleet::Event;
 use std::time::Instant;
 
 /// Why such an instance ends.

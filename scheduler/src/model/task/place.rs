@@ -3,17 +3,17 @@
 use super::ModelTask;
 use super::instances::Instance;
 use super::stops;
-use crate::capacity::{Decision, Reservation, ReservationRequest, zygote_need};
-use crate::mailbox::Mailbox;
 use crate::model::Message;
 use crate::model::content::Content;
-use crate::policy::capacity::{MIN_IDLE, ReservationId, StartReason, Zygote};
-use crate::policy::fleet::Event;
-use crate::policy::{Generation, InstanceNumber};
+use omni_capacity::{Decision, Reservation, ReservationRequest, zygote_need};
 use omni_config::duration;
 use omni_config::name::ModelName;
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::launcher::{GpuSpec, StartSpec};
+use omni_policy::capacity::{MIN_IDLE, ReservationId, StartReason, Zygote};
+use omni_policy::fleet::Event;
+use omni_policy::{Generation, InstanceNumber};
+use omni_task::Mailbox;
 use std::sync::Arc;
 
 /// What an instance had no place in.

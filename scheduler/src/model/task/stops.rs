@@ -1,14 +1,14 @@
 //! Stops of instances that do well, for people: why, in the log and in the model's own state.
 
 use super::ModelTask;
-use crate::capacity::DisplacedFrom;
-use crate::machine::unix_ms;
-use crate::policy::InstanceNumber;
-use crate::policy::capacity::Purpose;
-use crate::policy::fleet::StopReason;
+use crate::clock::unix_ms;
+use omni_capacity::DisplacedFrom;
 use omni_config::duration;
 use omni_control_api as api;
 use omni_log::Kind;
+use omni_policy::InstanceNumber;
+use omni_policy::capacity::Purpose;
+use omni_policy::fleet::StopReason;
 
 impl ModelTask {
     /// An instance begins to leave.

@@ -5,13 +5,13 @@
 //! its directory: after a rollback, and by the next scheduler until the directory's new content has proven itself.
 
 use super::ModelTask;
-use crate::machine::unix_ms;
+use crate::clock::unix_ms;
 use crate::model::content::{Content, Unservable};
-use crate::policy::Generation;
-use crate::policy::fleet::Event;
 use omni_control_api as api;
 use omni_log::Kind;
 use omni_node_protocol::id::SnapshotDigest;
+use omni_policy::Generation;
+use omni_policy::fleet::Event;
 use omni_store::{Pin, Version};
 
 impl ModelTask {

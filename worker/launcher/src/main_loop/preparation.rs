@@ -88,9 +88,10 @@ impl Launcher {
                 permanent: true,
             },
             // Out of descriptors or memory, say: the same copy may be read later.
-            Err(error) => {
-                Failure { message: format!("the node's copy of this version cannot be read: {error}"), permanent: false }
-            }
+            Err(error) => Failure {
+                message: format!("the node's copy of this version cannot be read: {error}"),
+                permanent: false,
+            },
         };
         self.preparation.builds.planning.remove(&(job.model, job.snapshot.clone()));
         self.prepare_failed([job.snapshot], failure);

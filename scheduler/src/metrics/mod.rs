@@ -1,0 +1,196 @@
+//! Registry of all metrics. No label is unbounded: models are directories on this node, usage units are checked words.
+
+mod builds;
+mod model;
+
+pub use builds::BuildMetrics;
+pub use model::{ModelMetrics, Outcomes};
+
+use model::Families;
+use omni_auth::TokenMetrics;
+use omni_body::BodyMetrics;
+use omni_capacity::CapacityMetrics;
+use omni_gpu::GpuMetrics;
+use omni_ingress::HttpMetrics;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry, Unit};
+use std::sync::Arc;
+
+/// Registry with its families.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    models: Arc<Families>,
+    gpu: GpuMetrics,
+    capacity: CapacityMetrics,
+    bodies: BodyMetrics,
+    builds: BuildMetrics,
+    http: HttpMetrics,
+    tokens: TokenMetrics,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("omni");
+        let gpu = GpuMetrics::register(&mut registry);
+        let capacity = CapacityMetrics::register(&mut registry);
+        let bodies = BodyMetrics::register(&mut registry);
+        let builds = BuildMetrics::register(&mut registry);
+        let http = HttpMetrics::register(&mut registry);
+        let models = Arc::new(Families::register(&mut registry));
+        let tokens = TokenMetrics::register(&mut registry);
+        Self { registry, models, gpu, capacity, bodies, builds, http, tokens }
+    }
+}
+
+impl Metrics {
+    /// The metrics in the OpenMetrics text format.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string fails only when a metric cannot be encoded, which no metric of ours can.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+
+    /// Handles for the GPU task.
+    #[must_use]
+    pub fn of_gpus(&self) -> GpuMetrics {
+        self.gpu.clone()
+    }
+
+    /// Handles for the node's capacity.
+    #[must_use]
+    pub fn of_capacity(&self) -> CapacityMetrics {
+        self.capacity.clone()
+    }
+
+    /// Handles for the memory of bodies.
+    #[must_use]
+    pub fn of_bodies(&self) -> BodyMetrics {
+        self.bodies.clone()
+    }
+
+    /// Handles for the launcher's connection.
+    #[must_use]
+    pub fn of_builds(&self) -> BuildMetrics {
+        self.builds.clone()
+    }
+
+    /// Handles for the listeners.
+    #[must_use]
+    pub fn of_http(&self) -> HttpMetrics {
+        self.http.clone()
+    }
+
+    /// Handles for tokens.
+    #[must_use]
+    pub fn of_tokens(&self) -> TokenMetrics {
+        self.tokens.clone()
+    }
+
+    /// Adds the expiry of the data listener's certificates, in seconds since the Unix epoch.
+    pub fn certificate_ends(&mut self, unix_seconds: i64) {
+        let help = "When the first certificate of the chain ends, since the Unix epoch";
+        self.registry.register_with_unit(
+            "tls_certificate_not_after",
+            help,
+            Unit::Seconds,
+            ConstGauge::new(unix_seconds),
+        );
+    }
+
+    /// Handles for one model, looked up once. Each is to be ended with a [`ModelMetrics::gone`].
+    #[must_use]
+    pub fn of_model(&self, model: &str) -> ModelMetrics {
+        ModelMetrics::new(&self.models, &self.gpu, model)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use omni_control_api::{Gpu, GpuInstance, Gpus, Residency, State};
+    use omni_policy::capacity::{Amounts, Resource, View};
+    use std::time::Duration;
+
+    #[test]
+    fn names_and_help_of_all_metrics() {
+        let mut metrics = Metrics::default();
+        metrics.certificate_ends(2_208_988_800);
+        let model = metrics.of_model("cowsay");
+        model.outcomes.ok.inc();
+        model.state(State::Ready, [State::Ready, State::Ready, State::Draining].into_iter());
+        model.died("oom");
+        model.used("tokens".into(), 12);
+        model.waited(Duration::from_millis(3));
+        let gpus = metrics.of_gpus();
+        let instance = GpuInstance {
+            model: "cowsay".into(),
+            instance: "0123456789ab".into(),
+            limit_bytes: 8,
+            allocated_bytes: 7,
+            resident_bytes: 6,
+            residency: Residency::Evicted,
+            idle_seconds: None,
+        };
+        let card = Gpu {
+            index: 0,
+            uuid: String::new(),
+            name: String::new(),
+            total_bytes: 1,
+            used_bytes: 2,
+            budget_bytes: 3,
+            resident_bytes: 4,
+            committed_bytes: 5,
+            commit_limit_bytes: 6,
+            instances: vec![instance],
+        };
+        let view = Gpus { gpus: vec![card], host_committed_bytes: 9, host_budget_bytes: 10, message: None };
+        gpus.set(&view, &[true]);
+        gpus.moved_in.inc_by(7);
+        gpus.swapped_in("cowsay", Duration::from_millis(156));
+        gpus.refused("too-big");
+        gpus.ended("silent");
+        let capacity = metrics.of_capacity();
+        let committed = Amounts { memory: 11, millicpus: 1500, processes: 13 };
+        capacity.set(&View { budget: committed, committed, reservations: 1, waiting: 2 });
+        capacity.refused(Resource::Memory, "full");
+        metrics.of_tokens().count("ci", "admitted");
+        metrics.of_http().refused(&omni_request_error::Failure::NoHost);
+        metrics.of_http().closed("idle");
+        let text = metrics.render();
+        let mut lines: Vec<_> = text.lines().collect();
+        lines.sort_unstable(); // the order within a family is that of a hash map
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+
+    #[test]
+    fn metrics_of_a_removed_model_are_removed() {
+        let metrics = Metrics::default();
+        let all = |model: &ModelMetrics| {
+            model.outcomes.ok.inc();
+            model.whole.observe(1.0);
+            model.state(State::Ready, std::iter::empty());
+            model.died("oom");
+            model.died("healthcheck");
+            model.used("tokens".into(), 12);
+            model.waited(Duration::from_millis(3));
+            model.oom_kills.inc();
+            metrics.of_gpus().swapped_in("cowsay", Duration::from_millis(1));
+        };
+        let (first, other) = (metrics.of_model("cowsay"), metrics.of_model("other"));
+        all(&first);
+        // The directory was restored while the first model still drained.
+        let second = metrics.of_model("cowsay");
+        all(&second);
+        first.gone();
+        assert!(metrics.render().contains(r#"omni_instance_restarts_total{model="cowsay",reason="oom"} 2"#));
+        second.gone();
+        let text = metrics.render();
+        assert!(!text.contains("cowsay"), "{text}");
+        assert!(text.contains("other"));
+        assert_eq!(other.answered(), 0);
+    }
+}

@@ -1,0 +1,9 @@
+//! Parts of the scheduler's long-lived tasks: a [`Mailbox`] of one kind of message in front of an inbox of many kinds,
+//! and the [`Watchdog`] that ends the process when a task takes no more turns.
+#![forbid(unsafe_code)]
+
+mod mailbox;
+mod watchdog;
+
+pub use mailbox::Mailbox;
+pub use watchdog::{Heartbeat, Watchdog};
