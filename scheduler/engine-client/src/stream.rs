@@ -71,6 +71,18 @@ impl Chunks {
         self.cost
     }
 
+    /// Number of chunks.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Length of all chunks together, in bytes.
+    #[must_use]
+    pub fn byte_length(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The chunks, one after the other.
     pub fn iter(&self) -> impl Iterator<Item = Chunk<'_>> {
         let mut rest = &*self.bytes;
@@ -251,6 +263,7 @@ mod tests {
         let expected = [Chunk::Text("to\"ken\n"), Chunk::Json("{\"n\":\n1}"), Chunk::Bytes(b": ping\n\n")];
         assert_eq!(read_chunks.iter().collect::<Vec<_>>(), expected);
         assert_eq!(read_chunks.cost(), 7 + 10 + 7 + 1 + 4 * HEADER);
+        assert_eq!((read_chunks.count(), read_chunks.byte_length()), (3, 7 + 8 + 8));
         assert!(read_chunks.into_bytes().is_err(), "two of them need rendering");
         assert_eq!(read(&mut reader), Poll::Pending);
         writer.end(StreamEnd::Complete);

@@ -1,4 +1,4 @@
-//! The OpenAPI document of the control API, and the test that holds it to the routes and values.
+//! The OpenAPI document of the control API, and the tests that compare it with the values.
 
 /// The document, as `GET /openapi.json` answers it.
 pub(crate) const OPENAPI: &str = include_str!("openapi.json");
@@ -15,10 +15,12 @@ mod tests {
         keys
     }
 
-    /// The schemas say exactly the fields that the values have.
-    #[test]
-    fn schemas_have_the_fields_of_the_values() {
-        let document: Value = serde_json::from_str(OPENAPI).unwrap();
+    fn value(value: impl serde::Serialize) -> Value {
+        serde_json::to_value(value).unwrap()
+    }
+
+    /// Schemas of models, each with a value.
+    fn models() -> [(&'static str, Value); 7] {
         let instance = api::Instance {
             id: String::new(),
             version: String::new(),
@@ -28,7 +30,6 @@ mod tests {
             in_flight: 0,
             old_protocol: Some(1),
         };
-        let model = api::Model::unseen(String::new());
         let generation = api::Generation {
             version: String::new(),
             role: api::Role::Serving,
@@ -39,6 +40,19 @@ mod tests {
         let stop = api::Stop { reason: api::StopReason::Idle, message: String::new(), unix_ms: 0 };
         let version = api::Version { version: String::new(), first_ready_unix_ms: 0, role: None };
         let history = api::History { name: String::new(), versions: Vec::new() };
+        [
+            ("Instance", value(instance)),
+            ("Model", value(api::Model::unseen(String::new()))),
+            ("Generation", value(generation)),
+            ("Directory", value(api::Directory::default())),
+            ("Stop", value(stop)),
+            ("History", value(history)),
+            ("Version", value(version)),
+        ]
+    }
+
+    /// Schemas of what models need and use, each with a value.
+    fn resources() -> [(&'static str, Value); 7] {
         let explain = api::Explain {
             name: String::new(),
             state: api::State::Ready,
@@ -69,15 +83,6 @@ mod tests {
             in_flight: 0,
             requests: 0,
         };
-        let gpu_instance = api::GpuInstance {
-            model: String::new(),
-            instance: String::new(),
-            limit_bytes: 0,
-            allocated_bytes: 0,
-            resident_bytes: 0,
-            residency: api::Residency::Resident,
-            idle_seconds: None,
-        };
         let gpu = api::Gpu {
             index: 0,
             uuid: String::new(),
@@ -90,7 +95,29 @@ mod tests {
             commit_limit_bytes: 0,
             instances: Vec::new(),
         };
+        let gpu_instance = api::GpuInstance {
+            model: String::new(),
+            instance: String::new(),
+            limit_bytes: 0,
+            allocated_bytes: 0,
+            resident_bytes: 0,
+            residency: api::Residency::Resident,
+            idle_seconds: None,
+        };
         let gpus = api::Gpus { gpus: Vec::new(), host_committed_bytes: 0, host_budget_bytes: 0, message: None };
+        [
+            ("Explain", value(explain)),
+            ("Budgets", value(api::Budgets::default())),
+            ("Budget", value(api::Budget::default())),
+            ("TopRow", value(row)),
+            ("Gpus", value(gpus)),
+            ("Gpu", value(gpu)),
+            ("GpuInstance", value(gpu_instance)),
+        ]
+    }
+
+    /// The other schemas with fields, each with a value.
+    fn others() -> [(&'static str, Value); 3] {
         let entry = api::LogEntry {
             unix_ms: 0,
             instance: String::new(),
@@ -99,34 +126,27 @@ mod tests {
             text: String::new(),
         };
         let problem = api::Problem { kind: String::new(), title: String::new(), status: 0, detail: String::new() };
-        for (schema, value) in [
-            ("Instance", serde_json::to_value(instance).unwrap()),
-            ("Model", serde_json::to_value(model).unwrap()),
-            ("Generation", serde_json::to_value(generation).unwrap()),
-            ("Directory", serde_json::to_value(api::Directory::default()).unwrap()),
-            ("Stop", serde_json::to_value(stop).unwrap()),
-            ("History", serde_json::to_value(history).unwrap()),
-            ("Version", serde_json::to_value(version).unwrap()),
-            ("Explain", serde_json::to_value(explain).unwrap()),
-            ("Budgets", serde_json::to_value(api::Budgets::default()).unwrap()),
-            ("Budget", serde_json::to_value(api::Budget::default()).unwrap()),
-            ("TopRow", serde_json::to_value(row).unwrap()),
-            ("Gpus", serde_json::to_value(gpus).unwrap()),
-            ("Gpu", serde_json::to_value(gpu).unwrap()),
-            ("GpuInstance", serde_json::to_value(gpu_instance).unwrap()),
-            ("LogEntry", serde_json::to_value(entry).unwrap()),
-            ("Upgrade", serde_json::to_value(api::Upgrade { pid: 0, changes: vec![String::new()] }).unwrap()),
-            ("Problem", serde_json::to_value(problem).unwrap()),
-        ] {
+        [
+            ("LogEntry", value(entry)),
+            ("Upgrade", value(api::Upgrade { pid: 0, changes: vec![String::new()] })),
+            ("Problem", value(problem)),
+        ]
+    }
+
+    /// Each schema has exactly the fields of its value.
+    #[test]
+    fn schemas_have_the_fields_of_the_values() {
+        let document: Value = serde_json::from_str(OPENAPI).unwrap();
+        for (schema, value) in models().into_iter().chain(resources()).chain(others()) {
             let properties = &document["components"]["schemas"][schema]["properties"];
             assert_eq!(keys(properties), keys(&value), "{schema}");
         }
         for (schema, words) in [
-            ("State", serde_json::to_value(api::State::ALL).unwrap()),
-            ("Role", serde_json::to_value(api::Role::ALL).unwrap()),
-            ("Because", serde_json::to_value(api::Because::ALL).unwrap()),
-            ("StopReason", serde_json::to_value(api::StopReason::ALL).unwrap()),
-            ("Residency", serde_json::to_value(api::Residency::ALL).unwrap()),
+            ("State", value(api::State::ALL)),
+            ("Role", value(api::Role::ALL)),
+            ("Because", value(api::Because::ALL)),
+            ("StopReason", value(api::StopReason::ALL)),
+            ("Residency", value(api::Residency::ALL)),
         ] {
             assert_eq!(document["components"]["schemas"][schema]["enum"], words, "{schema}");
         }

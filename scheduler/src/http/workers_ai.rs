@@ -1,6 +1,6 @@
 //! Workers AI dialect: the envelope around a JSON value, and streams as server-sent events.
 //!
-//! | answer | rendered as |
+//! | content | rendered as |
 //! | --- | --- |
 //! | JSON | `{"result": …, "success": …, "errors": […], "messages": []}` |
 //! | chunk of text | `data: {"response": "…"}` |
@@ -14,13 +14,15 @@ use omni_engine_client::{Chunk, Chunks, StreamKind};
 use omni_workers_ai::code_of_handler;
 use std::borrow::Cow;
 
-/// Size up to which an envelope is joined to one buffer.
+/// Longest value that is copied into one buffer with its envelope.
 const JOIN: usize = 64 * 1024;
+/// Bytes around a chunk of text, which are more than those around a chunk of JSON.
+const EVENT_OVERHEAD: usize = b"data: {\"response\":\"\"}\n\n".len();
 const BEFORE: &[u8] = b"{\"result\":";
 const AFTER: &[u8] = b",\"success\":true,\"errors\":[],\"messages\":[]}";
 
-/// The envelope around one JSON value. With a status from 400 on it reports a failure, and the value is the model's
-/// account of it. A small value is copied, unless it `counts` as memory for as long as it lives.
+/// The envelope around one JSON value. A status of 400 or more is reported as a failure, which the value describes. A small value is
+/// copied, unless its memory `counts` against a budget for as long as it lives.
 #[must_use]
 pub fn envelope(status: u16, json: Bytes, counts: bool) -> AnswerBody {
     let after = if status < 400 {
@@ -40,29 +42,30 @@ pub fn envelope(status: u16, json: Bytes, counts: bool) -> AnswerBody {
     AnswerBody::full(joined.freeze())
 }
 
-/// Author of a stream's events so far: text and JSON are rendered here, bytes are events that the model rendered itself.
+/// Renderer of a stream's events so far: text and JSON are rendered here, bytes are events that the model has rendered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum EventAuthor {
-    /// All were rendered here, or there is none.
+enum Renderer {
+    /// All events were rendered here.
     Node,
-    /// Some were rendered here, some by the model.
+    /// Some events were rendered here, some by the model.
     Both,
-    /// All were rendered by the model.
+    /// All events were rendered by the model.
     Model,
 }
 
-/// Encoder of one stream.
+/// Encoder of one stream, from typed chunks to the bytes of the response.
 #[derive(Debug)]
 pub struct StreamEncoder {
     kind: StreamKind,
-    author: Option<EventAuthor>,
+    /// `None` until the first chunk.
+    renderer: Option<Renderer>,
 }
 
 impl StreamEncoder {
-    /// The encoder of a stream of this kind.
+    /// Makes the encoder of a stream of this kind.
     #[must_use]
     pub fn new(kind: StreamKind) -> Self {
-        Self { kind, author: None }
+        Self { kind, renderer: None }
     }
 
     /// Renders chunks for the client.
@@ -70,16 +73,16 @@ impl StreamEncoder {
     pub fn encode(&mut self, chunks: Chunks) -> Bytes {
         let chunks = match chunks.into_bytes() {
             Ok(bytes) => {
-                self.note(EventAuthor::Model);
+                self.note(Renderer::Model);
                 return bytes;
             }
             Err(chunks) => chunks,
         };
-        let mut out = BytesMut::new();
+        let mut out = BytesMut::with_capacity(chunks.byte_length() + chunks.count() * EVENT_OVERHEAD);
         for chunk in chunks.iter() {
             self.note(match chunk {
-                Chunk::Text(_) | Chunk::Json(_) => EventAuthor::Node,
-                Chunk::Bytes(_) => EventAuthor::Model,
+                Chunk::Text(_) | Chunk::Json(_) => Renderer::Node,
+                Chunk::Bytes(_) => Renderer::Model,
             });
             match chunk {
                 Chunk::Text(text) => put_text(text, &mut out),
@@ -90,24 +93,24 @@ impl StreamEncoder {
         out.freeze()
     }
 
-    fn note(&mut self, author: EventAuthor) {
-        let before = self.author.unwrap_or(author);
-        self.author = Some(if before == author { author } else { EventAuthor::Both });
+    fn note(&mut self, renderer: Renderer) {
+        let before = self.renderer.unwrap_or(renderer);
+        self.renderer = Some(if before == renderer { renderer } else { Renderer::Both });
     }
 
-    /// The last bytes for the client, if any, of a stream that is complete or failed with a message.
+    /// Renders the end of a stream, which is complete or has failed with a message: the last bytes for the client, if there are any.
     ///
     /// # Errors
-    /// The message: the connection has to be cut, as nothing else shows the client that bytes are missing.
+    /// The message: the connection has to be cut, since nothing else shows the client that bytes are missing.
     pub fn finish(&self, end: Result<(), Cow<'static, str>>) -> Result<Option<Bytes>, Cow<'static, str>> {
         match (self.kind, end) {
-            // Clients of a model's own events know their end by one of them.
-            (StreamKind::Events, Ok(())) if self.author == Some(EventAuthor::Model) => Ok(None),
+            // A model that renders its events has an event of its own for the end.
+            (StreamKind::Events, Ok(())) if self.renderer == Some(Renderer::Model) => Ok(None),
             (StreamKind::Events, Ok(())) => Ok(Some(Bytes::from_static(b"data: [DONE]\n\n"))),
             (StreamKind::Events, Err(message)) => {
-                let is_own = self.author.is_none_or(|author| author == EventAuthor::Node);
-                // The model may have left its last event unfinished.
-                let before = if is_own { "" } else { "\n\n" };
+                let all_by_node = self.renderer.is_none_or(|renderer| renderer == Renderer::Node);
+                // Ends the last event of the model, which may be unfinished.
+                let before = if all_by_node { "" } else { "\n\n" };
                 let event = format!("{before}data: {}\n\n", serde_json::json!({ "error": { "message": message } }));
                 Ok(Some(Bytes::from(event)))
             }
@@ -123,7 +126,7 @@ fn put_text(text: &str, out: &mut BytesMut) {
     out.put_slice(b"}\n\n");
 }
 
-/// Puts a value on one line, which JSON always fits: a line end inside a string is escaped.
+/// Puts a value on one line. Line ends between tokens become spaces; inside a string JSON escapes them.
 fn put_json(json: &str, out: &mut BytesMut) {
     out.put_slice(b"data: ");
     out.extend(json.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
@@ -138,7 +141,7 @@ mod tests {
     use serde_json::{Value, json};
     use std::task::{Context, Poll, Waker};
 
-    /// What a client gets of these chunks, and the encoder after them.
+    /// Encodes these chunks: the bytes for the client, and the encoder.
     fn encoded(kind: StreamKind, chunks: &[(u8, &[u8])]) -> (String, StreamEncoder) {
         let (writer, mut reader) = stream(kind);
         let mut encoder = StreamEncoder::new(kind);
@@ -167,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn events_that_the_model_rendered_pass_as_they_are() {
+    fn events_rendered_by_the_model_are_passed_through() {
         let own: [(u8, &[u8]); 2] = [(flags::BYTES, b": ping\n\nevent: a\nda"), (flags::BYTES, b"ta: 1\n\n")];
         let (got, encoder) = encoded(StreamKind::Events, &own);
         assert_eq!(got, ": ping\n\nevent: a\ndata: 1\n\n");
@@ -176,14 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_with_events_of_both_ends_as_one_of_the_node() {
+    fn a_stream_with_events_of_both_ends_like_one_of_the_node() {
         let (_, encoder) = encoded(StreamKind::Events, &[(flags::BYTES, b"data: 1\n\n"), (flags::JSON, b"2")]);
         assert_eq!(last(&encoder, Ok(())).unwrap(), "data: [DONE]\n\n");
         assert!(last(&encoder, Err("gone")).unwrap().starts_with("\n\ndata: "));
     }
 
     #[test]
-    fn a_failed_stream_of_bytes_is_cut() {
+    fn a_failed_byte_stream_cuts_the_connection() {
         let (got, encoder) = encoded(StreamKind::Bytes, &[(flags::BYTES, b"abc")]);
         assert_eq!((got.as_str(), encoder.finish(Ok(()))), ("abc", Ok(None)));
         assert_eq!(encoder.finish(Err("gone".into())), Err("gone".into()));
@@ -194,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_of_400_or_more_is_a_failure_and_keeps_the_value() {
+    fn a_status_of_400_or_more_is_reported_as_a_failure_with_the_value() {
         assert_eq!(enveloped(399, b"[1]"), json!({ "result": [1], "success": true, "errors": [], "messages": [] }));
         for (status, code) in [(400, 5004), (422, 5004), (429, 3040), (500, 3043), (504, 3007), (599, 3043)] {
             let message = format!("the model answered with status {status}");
