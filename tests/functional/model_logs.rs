@@ -99,7 +99,7 @@ fn omnictl_shows_the_stack_of_a_model_that_holds_the_interpreter() {
     let node = Node::builder().model("m", &[("model.py", STUCK)]).start();
     let none = node.omnictl(["stack", "m"]);
     assert_ne!(none.code, 0);
-    assert!(none.stderr.contains("no instance of `m` can be asked where it is"), "{}", none.stderr);
+    assert!(none.stderr.contains("no instance of `m` can report its stacks"), "{}", none.stderr);
     let waiting = node.http().send("m", &json!("holds the interpreter"));
     wait_for("the request to begin", PATIENCE, || node.log().contains("printed by the author").then_some(()));
     let engine = node.engine("m");

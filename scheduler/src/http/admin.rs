@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 /// Time for workers to report their use; those that do not are left out.
 const STATS_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// Length of the queue of reports: more than a model has instances.
+/// Length of the queue of reports, which is more than a model has instances.
 const REPORTS: usize = 4096;
 
 /// Serves one request.
@@ -46,7 +46,7 @@ async fn answer(node: &Node, request: Request<Incoming>) -> Response<Bytes> {
     }
 }
 
-/// Renders a refusal by the head of a request.
+/// Renders a refusal of a request whose head was not accepted.
 pub(crate) fn refuse(_headers: &HeaderMap, failure: &Failure) -> Response<Bytes> {
     let mut response = text(
         StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
@@ -133,7 +133,7 @@ struct ModelCapacity {
     free_slots: u64,
     queued: u64,
     queue_limit: u64,
-    /// Whether a request is served at once: a ready instance has its GPU memory on the card.
+    /// A ready instance has its GPU memory on the card, so that a request is served at once.
     resident: bool,
     estimated_wait_ms: Option<u64>,
 }

@@ -16,7 +16,7 @@ pub(crate) async fn serve(node: &Node, request: Request<Incoming>) -> Response<A
     if node.has_left() {
         return forward_unread(node, request).await;
     }
-    // Before the response can tell which routes and models exist.
+    // Authentication comes first: without a token, no response tells which routes and models exist.
     let holder = match &node.context.tokens {
         None => None,
         Some(tokens) => match tokens.authenticate(request.headers()) {

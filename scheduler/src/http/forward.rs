@@ -1,4 +1,5 @@
-//! Requests that are forwarded to the successor: those that arrive after the hand-over, and those that no instance was sent by then.
+//! Requests that are forwarded to the successor: those that arrive after the hand-over, and those that were not sent to an instance by
+//! then.
 //!
 //! Invariant: a request is forwarded to the listener that it came by, whose checks it has passed here and passes there. Nothing in the
 //! request chooses the listener: only the control API knows that a request came by the control socket.
@@ -20,7 +21,7 @@ use omni_request_error::Failure;
 use std::time::Instant;
 use tokio::net::UnixStream;
 
-/// Listener that a request came by.
+/// Listener that a request arrived at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Listener {
     /// Data listener, which may require a token.
@@ -33,25 +34,25 @@ pub(super) enum Listener {
 pub(super) async fn forward_unread(node: &Node, request: Request<Incoming>) -> Response<AnswerBody> {
     let (parts, body) = request.into_parts();
     let streamed = is_streamed(&parts.headers, body.size_hint().exact());
-    let answer = match unread_body(&parts, body, &node.context.budget.share()) {
+    let response = match unread_body(&parts, body, &node.context.budget.share()) {
         Ok(body) => send(node, Listener::Data, &parts, body, parts.extensions.get::<AlreadyAdmitted>().is_some()).await,
         Err(failure) => Err(failure),
     };
-    let mut answer = answer.unwrap_or_else(|failure| refuse(&parts.headers, &failure).map(AnswerBody::full));
-    // How much of the body the successor has read is not known here.
-    if !answer.status().is_success() || streamed {
-        answer.extensions_mut().insert(BodyUnread);
+    let mut response = response.unwrap_or_else(|failure| refuse(&parts.headers, &failure).map(AnswerBody::full));
+    // The successor may have left part of the body unread.
+    if !response.status().is_success() || streamed {
+        response.extensions_mut().insert(BodyUnread);
     }
-    answer
+    response
 }
 
-/// Forwards an admitted request whose body was received. Its client waits until `deadline`, and has `id` as its id already.
+/// Forwards an admitted request whose body was received. Its client waits until `deadline`; `id` is its request id.
 ///
 /// # Errors
-/// There was no response.
+/// The successor did not respond.
 pub(super) async fn forward_received(
     node: &Node,
-    by: Listener,
+    listener: Listener,
     parts: &Parts,
     (body, upload): (RequestBody, Option<RunningUpload>),
     id: &[u8],
@@ -62,24 +63,24 @@ pub(super) async fn forward_received(
     if let Ok(id) = HeaderValue::from_bytes(id) {
         parts.headers.insert(REQUEST_ID, id);
     }
-    let left = deadline.saturating_duration_since(Instant::now()).as_millis().max(1);
-    parts.headers.insert(TIMEOUT, HeaderValue::from(u64::try_from(left).unwrap_or(u64::MAX)));
-    let mut answer = send(node, by, &parts, body, true).await?;
+    let remaining = deadline.saturating_duration_since(Instant::now()).as_millis().max(1);
+    parts.headers.insert(TIMEOUT, HeaderValue::from(u64::try_from(remaining).unwrap_or(u64::MAX)));
+    let mut response = send(node, listener, &parts, body, true).await?;
     // The successor ends the response in time; a client that does not read it must not keep this scheduler alive.
-    answer.extensions_mut().insert(ReadDeadline { at: deadline, permit: None });
-    Ok(answer)
+    response.extensions_mut().insert(ReadDeadline { at: deadline, permit: None });
+    Ok(response)
 }
 
 async fn send(
     node: &Node,
-    by: Listener,
+    listener: Listener,
     parts: &Parts,
     body: ForwardedBody,
     admitted: bool,
 ) -> Result<Response<AnswerBody>, Failure> {
     let connect = async {
         let successor = node.successor().await?;
-        match by {
+        match listener {
             Listener::Data => successor.connect(admitted).await,
             Listener::Control => {
                 let path = omni_dir::runtime::control(&node.context.runtime_dir).join(CONTROL_SOCKET);

@@ -1,7 +1,7 @@
-//! What a client's headers say: to this node (time, priority, session, the request's id), and to the model.
+//! Headers of a client's request: those for this node (timeout, priority, session, request id), and the head for the model.
 //!
-//! Called by [`super::run`] for each request. What always holds: nothing a client writes is an error here (what cannot be
-//! understood counts as absent, what is too much is cut to what the manifest allows), and credentials reach no model.
+//! Invariants: no value of a client is an error here (one that cannot be parsed counts as absent, one that is too large is cut to the
+//! limit of the manifest), and credentials reach no model.
 
 use crate::clock::unix_ms;
 use crate::model::content::Content;
@@ -15,9 +15,9 @@ pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id"
 pub(super) const TIMEOUT: HeaderName = HeaderName::from_static("x-omni-timeout-ms");
 const SESSION: HeaderName = HeaderName::from_static("x-session-affinity");
 const PRIORITY: HeaderName = HeaderName::from_static("x-omni-priority");
-/// Longest request id that is taken over from a client.
+/// Longest request id that is accepted from a client, in bytes.
 const LONGEST_ID: usize = 128;
-/// Credentials and what belongs to one connection: models do not see these.
+/// Headers that models do not get: credentials, and those of one connection.
 const WITHHELD: [&str; 10] = [
     "authorization",
     "connection",
@@ -31,35 +31,35 @@ const WITHHELD: [&str; 10] = [
     "x-auth-key",
 ];
 
-/// The client may ask for less time than the manifest gives.
+/// Time for the request: that of the manifest, or less if the client asks for less.
 #[must_use]
 pub fn timeout(headers: &HeaderMap, content: &Content) -> Duration {
-    let most = content.manifest.timeouts.request;
+    let limit = content.manifest.timeouts.request;
     let asked = headers.get(TIMEOUT).and_then(|value| value.to_str().ok()).and_then(|text| text.trim().parse().ok());
-    asked.map_or(most, |ms: u64| Duration::from_millis(ms.max(1)).min(most))
+    asked.map_or(limit, |ms: u64| Duration::from_millis(ms.max(1)).min(limit))
 }
 
-/// What the client asks for, up to what the manifest allows.
+/// Priority that the client asks for, up to that of the manifest.
 #[must_use]
 pub fn priority(headers: &HeaderMap, content: &Content) -> u8 {
     let asked = headers.get(PRIORITY).and_then(|value| value.to_str().ok()).and_then(|text| text.trim().parse().ok());
     asked.map_or(0, |level: u8| level.min(content.manifest.scaling.priority))
 }
 
-/// The session's name as a number, the same in each scheduler.
+/// Hash of the session's name, the same in each scheduler.
 #[must_use]
 pub fn session(headers: &HeaderMap) -> Option<u64> {
     headers.get(SESSION).map(|name| dispatch::hash_name(name.as_bytes()))
 }
 
-/// The client's id when it is sound, else a fresh UUIDv7.
+/// Request id of the client if it is valid, else a new UUIDv7.
 #[must_use]
 pub fn request_id(headers: &HeaderMap) -> HeaderValue {
-    let sound = |value: &&HeaderValue| {
+    let is_valid = |value: &&HeaderValue| {
         (1..=LONGEST_ID).contains(&value.len()) && value.as_bytes().iter().all(u8::is_ascii_graphic)
     };
-    if let Some(given) = headers.get(REQUEST_ID).filter(sound) {
-        return given.clone();
+    if let Some(id) = headers.get(REQUEST_ID).filter(is_valid) {
+        return id.clone();
     }
     let mut random = [0_u8; 10];
     fastrand::fill(&mut random);
@@ -69,9 +69,9 @@ pub fn request_id(headers: &HeaderMap) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("-"))
 }
 
-/// The head that the model gets; its `timeout_ms` is set when the request is sent. Text that is not UTF-8 is replaced.
+/// Head for the model; its `timeout_ms` is set when the request is sent. Invalid UTF-8 is replaced.
 #[must_use]
-pub fn head(parts: &Parts, request_id: &[u8], length: Option<u64>, handed: bool) -> RequestHead {
+pub fn head(parts: &Parts, request_id: &[u8], length: Option<u64>, handed_over: bool) -> RequestHead {
     let names = parts.headers.keys().filter(|name| !WITHHELD.contains(&name.as_str()));
     let headers = names.map(|name| (name.as_str().to_owned(), joined(&parts.headers, name)));
     RequestHead {
@@ -81,11 +81,11 @@ pub fn head(parts: &Parts, request_id: &[u8], length: Option<u64>, handed: bool)
         session: parts.headers.get(SESSION).map(|session| text(session.as_bytes())),
         headers: headers.collect(),
         body_length: length,
-        body_handed: handed,
+        body_handed: handed_over,
     }
 }
 
-/// All values of a header in one.
+/// All values of a header, joined by commas.
 fn joined(headers: &HeaderMap, name: &HeaderName) -> String {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_priority_is_what_was_asked_for_up_to_what_the_manifest_allows() {
+    fn a_priority_is_limited_by_the_manifest() {
         let content = |text: &str| {
             let name = omni_config::name::ModelName::try_from("m".to_owned()).unwrap();
             let snapshot = omni_node_protocol::id::SnapshotDigest::parse(&"0".repeat(64)).unwrap();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn request_ids_are_echoed_when_sound() {
+    fn valid_request_ids_are_echoed_and_others_replaced() {
         let id = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(REQUEST_ID, HeaderValue::from_str(text).unwrap());

@@ -1,4 +1,4 @@
-//! HTTP: the listeners and what they answer. Only this module knows status codes.
+//! HTTP APIs: run API, admin listener, control API. Only this module knows status codes.
 
 pub(crate) mod admin;
 pub mod answer;

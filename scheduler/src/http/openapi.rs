@@ -1,6 +1,6 @@
-//! The OpenAPI document of the control API, and the tests that compare it with the values.
+//! OpenAPI document of the control API, and the tests that compare it with the values.
 
-/// The document, as `GET /openapi.json` answers it.
+/// The document, as in the response to `GET /openapi.json`.
 pub(crate) const OPENAPI: &str = include_str!("openapi.json");
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The control API on `<runtime-dir>/control.sock`: what `omnictl` uses. Values and routes are in `omni-control-api`.
+//! Control API on `<runtime-dir>/control.sock`, which `omnictl` uses. Its values are in `omni-control-api`.
 
 mod route;
 mod stack;
@@ -26,9 +26,9 @@ use tokio::sync::{mpsc, oneshot};
 /// Kind of a refusal for lack of permission.
 const NOT_ALLOWED: &str = "not-allowed";
 /// Lines of a log that are sent by default.
-const LINES: usize = 100;
+const LOG_LINES: usize = 100;
 /// Lines that are queued for a slow reader of a log.
-const WAITING: usize = 64;
+const LOG_QUEUE: usize = 64;
 
 /// Addresses of the listeners, with warnings about them.
 #[derive(Debug, Clone)]
@@ -59,11 +59,11 @@ pub(crate) struct Control {
 pub(crate) struct Caller {
     /// Credentials.
     pub peer: Peer,
-    /// Role; `None`: no permission.
+    /// Role; `None`: the caller has no permission.
     pub role: Option<Role>,
 }
 
-/// A refusal of the control API.
+/// Refusal of a request to the control API.
 struct Refusal {
     status: StatusCode,
     kind: &'static str,
@@ -87,21 +87,21 @@ impl Refusal {
         }
     }
 
-    /// Refusal of a change that was made and cannot be persisted.
+    /// Refusal of a command that was carried out and cannot be persisted.
     fn not_persisted(model: &api::Model, why: &str) -> Self {
         Self {
             status: StatusCode::INSUFFICIENT_STORAGE,
             kind: "not-kept",
             detail: format!(
-                "`{}` is {} and does as it was told, but the node could not write that down: {why}. The next scheduler would not \
-                 know it: make room in the state directory, then say it again",
+                "the command was carried out and `{}` is {}, but the node could not write that down: {why}. The next scheduler \
+                 would not know it: make room in the state directory, then repeat the command",
                 model.name,
                 model.state.as_str()
             ),
         }
     }
 
-    fn of_single(detail: String) -> Self {
+    fn single_model(detail: String) -> Self {
         Self { status: StatusCode::CONFLICT, kind: "single-model", detail }
     }
 
@@ -124,18 +124,18 @@ pub(crate) async fn serve(control: &Control, caller: &Caller, request: Request<I
     answer.unwrap_or_else(problem)
 }
 
-/// The route of a request, if it exists, takes the method, and the caller has the role.
+/// The route of a request. Refused unless the caller has its role, it exists, and it accepts the method.
 fn authorise<'a>(control: &Control, caller: &Caller, method: &Method, path: &'a str) -> Result<Route<'a>, Refusal> {
     let route = Route::parse(path);
     // A caller without the role to read does not learn which routes exist.
-    let (takes, role) = route.map_or((Method::GET, Role::Read), Route::requires);
+    let (accepted, role) = route.map_or((Method::GET, Role::Read), Route::requires);
     if caller.role < Some(role) {
         let Caller { peer, .. } = caller;
-        let who = control.owners.describe(role);
+        let allowed = control.owners.describe(role);
         return Err(Refusal {
             status: StatusCode::FORBIDDEN,
             kind: NOT_ALLOWED,
-            detail: format!("{method} {path} is for {who}; you are {peer}"),
+            detail: format!("{method} {path} is for {allowed}; you are {peer}"),
         });
     }
     let route = route.ok_or_else(|| Refusal {
@@ -143,7 +143,7 @@ fn authorise<'a>(control: &Control, caller: &Caller, method: &Method, path: &'a 
         kind: "bad-request",
         detail: "no such route; GET /openapi.json lists them".to_owned(),
     })?;
-    if *method == takes { Ok(route) } else { Err(Refusal::method(takes.as_str())) }
+    if *method == accepted { Ok(route) } else { Err(Refusal::method(accepted.as_str())) }
 }
 
 async fn answer(
@@ -168,9 +168,9 @@ async fn answer(
             ModelEndpoint::State => find(node, name).await.map(|model| json(&model.view())),
             ModelEndpoint::Manifest => find(node, name).await.and_then(|model| manifest(&model)),
             ModelEndpoint::Logs => find(node, name).await.map(|model| logs(node, &model, query)),
-            ModelEndpoint::Stack => stack::answer(&*find(node, name).await?).await.map(raw_lines),
-            ModelEndpoint::History => ask(node, name, Message::History).await,
-            ModelEndpoint::Explain => ask(node, name, Message::Explain).await,
+            ModelEndpoint::Stack => stack::stacks(&*find(node, name).await?).await.map(raw_lines),
+            ModelEndpoint::History => query_json(node, name, Message::History).await,
+            ModelEndpoint::Explain => query_json(node, name, Message::Explain).await,
             ModelEndpoint::Run => {
                 Ok(run(node, Listener::Control, find(node, name).await?.name.as_str(), request).await)
             }
@@ -222,14 +222,14 @@ fn node_view(node: &Node, addresses: &Addresses) -> api::Node {
     }
 }
 
-/// Has the program on disk take over, as soon as the predecessor has ended; responds once it serves.
+/// Starts a takeover by the program on disk, as soon as the predecessor has ended. Responds once the successor serves.
 async fn upgrade(
     node: &Node,
     upgrades: &mpsc::Sender<takeover::UpgradeReply>,
 ) -> Result<Response<AnswerBody>, Refusal> {
     let refusal = |status, detail: String| Refusal { status, kind: "not-upgraded", detail };
-    let answered = takeover::request(node, upgrades).await.map_err(|why| refusal(StatusCode::CONFLICT, why))?;
-    match answered.await {
+    let result = takeover::request(node, upgrades).await.map_err(|why| refusal(StatusCode::CONFLICT, why))?;
+    match result.await {
         Ok(Ok(upgrade)) => Ok(json(&upgrade)),
         Ok(Err(why)) => Err(refusal(StatusCode::UNPROCESSABLE_ENTITY, why)),
         Err(_) => {
@@ -265,14 +265,14 @@ fn manifest(model: &Model) -> Result<Response<AnswerBody>, Refusal> {
     Ok(json(&content.manifest))
 }
 
-/// Queries the model's task for a value.
-async fn ask<T: Serialize>(
+/// Queries a model's actor for a value, and responds with it.
+async fn query_json<T: Serialize>(
     node: &Node,
     name: &str,
     question: impl FnOnce(oneshot::Sender<T>) -> Message,
 ) -> Result<Response<AnswerBody>, Refusal> {
     let model = find(node, name).await?;
-    told(&model, question).await.map(|value| json(&value))
+    query(&model, question).await.map(|value| json(&value))
 }
 
 /// Carries out an operator's command. Responds once the change is persisted, or cannot be.
@@ -281,16 +281,16 @@ async fn order(node: &Node, name: &str, order: Order) -> Result<Response<AnswerB
     if let Some(single) = node.context.models.single()
         && let Some(instead) = single_instead(&order)
     {
-        return Err(Refusal::of_single(format!("this node serves `{}` alone: {instead}", single.name)));
+        return Err(Refusal::single_model(format!("this node serves `{}` alone: {instead}", single.name)));
     }
-    let taken = told(&model, |sender| Message::Order(order, sender)).await?;
-    let view = taken.map_err(|detail| Refusal { status: StatusCode::CONFLICT, kind: "not-ready", detail })?;
-    let kept = node.context.state.persisted(&model.name).await;
-    kept.map_err(|why| Refusal::not_persisted(&view, &why))?;
+    let changed = query(&model, |sender| Message::Order(order, sender)).await?;
+    let view = changed.map_err(|detail| Refusal { status: StatusCode::CONFLICT, kind: "not-ready", detail })?;
+    let persisted = node.context.state.persisted(&model.name).await;
+    persisted.map_err(|why| Refusal::not_persisted(&view, &why))?;
     Ok(json(&view))
 }
 
-/// What to do instead of a command that a single model does not take: it runs for as long as its service.
+/// Advice for a command that a single model refuses: it runs for as long as its service.
 fn single_instead(order: &Order) -> Option<&'static str> {
     match order {
         Order::Start | Order::Restart => None,
@@ -301,7 +301,8 @@ fn single_instead(order: &Order) -> Option<&'static str> {
     }
 }
 
-async fn told<T>(model: &Model, question: impl FnOnce(oneshot::Sender<T>) -> Message) -> Result<T, Refusal> {
+/// Queries a model's actor for a value. Refused when the actor has ended.
+async fn query<T>(model: &Model, question: impl FnOnce(oneshot::Sender<T>) -> Message) -> Result<T, Refusal> {
     let (sender, receiver) = oneshot::channel();
     let gone = || Refusal::no_such_model(model.name.as_str());
     if !model.tell(question(sender)).await {
@@ -310,18 +311,19 @@ async fn told<T>(model: &Model, question: impl FnOnce(oneshot::Sender<T>) -> Mes
     receiver.await.map_err(|_| gone())
 }
 
-/// A parameter of a query. Parameters of this API need no escapes.
+/// Value of a parameter in the query of a URL. Those of this API need no escapes.
 fn parameter<'a>(query: &'a str, key: &str) -> Option<&'a str> {
     query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='))
 }
 
-/// The last lines, then (with `follow=true`) every further line until the reader hangs up, or the model is gone or handed over.
+/// Responds with the last lines of a log and, with `follow=true`, every further line until the reader hangs up, or the model is gone or
+/// handed over.
 fn logs(node: &Arc<Node>, model: &Arc<Model>, query: &str) -> Response<AnswerBody> {
-    let lines = parameter(query, "lines").and_then(|text| text.parse().ok()).unwrap_or(LINES);
+    let lines = parameter(query, "lines").and_then(|text| text.parse().ok()).unwrap_or(LOG_LINES);
     let mut follow = parameter(query, "follow") == Some("true");
     let ring = Arc::clone(&model.logs);
-    let (node, mut life) = (Arc::clone(node), model.subscribe());
-    let (sender, receiver) = mpsc::channel(WAITING);
+    let (node, mut state) = (Arc::clone(node), model.subscribe());
+    let (sender, receiver) = mpsc::channel(LOG_QUEUE);
     tokio::spawn(async move {
         let mut newest = ring.subscribe();
         newest.mark_unchanged();
@@ -339,7 +341,7 @@ fn logs(node: &Arc<Node>, model: &Arc<Model>, query: &str) -> Response<AnswerBod
             }
             tokio::select! {
                 changed = newest.changed() => follow = changed.is_ok(),
-                () = async { while life.changed().await.is_ok() {} } => follow = false,
+                () = async { while state.changed().await.is_ok() {} } => follow = false,
                 () = node.relieved() => follow = false,
                 () = sender.closed() => return,
             }
@@ -365,6 +367,7 @@ fn raw(media: &'static str, body: Bytes) -> Response<AnswerBody> {
     response
 }
 
+/// Renders a refusal as `application/problem+json`.
 fn problem(refusal: Refusal) -> Response<AnswerBody> {
     let problem = api::Problem {
         kind: refusal.kind.to_owned(),

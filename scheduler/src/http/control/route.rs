@@ -25,32 +25,32 @@ pub(super) enum Route<'a> {
 /// Endpoint of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ModelEndpoint {
-    /// Its state.
+    /// State.
     State,
-    /// Its manifest in force.
+    /// Manifest in force.
     Manifest,
-    /// Its log.
+    /// Log.
     Logs,
     /// Stacks of its threads.
     Stack,
     /// Versions that have served.
     History,
-    /// Reason for its number of instances.
+    /// Reason for the number of instances.
     Explain,
     /// One request.
     Run,
-    /// Command to start it.
+    /// Command to start the model.
     Start,
-    /// Command to stop it.
+    /// Command to stop the model.
     Stop,
-    /// Command to restart it.
+    /// Command to restart the model.
     Restart,
     /// Command to go back to an earlier version.
     RollBack,
 }
 
 impl<'a> Route<'a> {
-    /// Parses the path of a request.
+    /// Parses the path of a request; `None`: there is no such route.
     pub(super) fn parse(path: &'a str) -> Option<Self> {
         let segments: Vec<&str> = path.split('/').skip(1).collect();
         Some(match *segments.as_slice() {
@@ -75,7 +75,7 @@ impl<'a> Route<'a> {
         })
     }
 
-    /// The method and the role that it requires.
+    /// Method and role that the route requires.
     pub(super) fn requires(self) -> (Method, Role) {
         match self {
             Self::OpenApi | Self::Node | Self::Models | Self::Top | Self::Gpus => (Method::GET, Role::Read),
@@ -104,7 +104,7 @@ mod tests {
     use crate::http::openapi::OPENAPI;
     use serde_json::Value;
 
-    /// Paths and methods are those of the document, and readers may use exactly the `GET` routes.
+    /// Compares paths and methods with the document. Readers may use exactly the `GET` routes.
     #[test]
     fn routes_match_the_document() {
         let document: Value = serde_json::from_str(OPENAPI).unwrap();
