@@ -1,9 +1,9 @@
-//! Return of free memory to the machine. After a burst of connections or bodies, the C library's allocator keeps freed memory for as long
-//! as anything is allocated above it: 9,000 connections left 200 MiB, and after the third time 300, of which 6 were in use.
+//! Return of free memory to the machine. After a burst of connections or bodies, the C library's allocator keeps freed memory as long as
+//! something above it is allocated: 9,000 connections left 200 MiB, and the third such burst 300, of which 6 were in use.
 //!
-//! Invariant: memory that is returned was free at [`CHECKS`] checks in a row, so a load that allocates and frees by turns does not fault
-//! in its pages again each time. Requests wait meanwhile: a millisecond at most for a check, and a tenth of one for each MiB that is
-//! returned (28 ms after those 9,000 connections).
+//! Invariant: memory that is returned was free at [`CHECKS`] checks in a row, so that a load which allocates and frees by turns does not
+//! fault in its pages again each time. Requests wait meanwhile: at most a millisecond for a check, and 0.1 ms for each MiB that is returned
+//! (28 ms after those 9,000 connections).
 #![allow(unsafe_code, reason = "mallinfo2 and malloc_trim are not in nix")]
 
 use nix::libc;
@@ -14,7 +14,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 /// Interval of the checks.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Checks in a row that must find too much free memory.
+/// Number of checks in a row that must find excess memory.
 const CHECKS: u32 = 3;
 /// Free memory that is kept for further allocations, in bytes.
 const SPARE: u64 = 16 << 20;
@@ -51,7 +51,7 @@ impl Excess {
     }
 }
 
-/// Free memory of this process in bytes: resident anonymous memory without what is allocated. Stacks and the allocator's own lists count
+/// Free memory of this process in bytes: resident anonymous memory less allocations. Stacks and the allocator's own lists count
 /// as free; they are small. `None` where the kernel does not report it.
 fn unused() -> Option<u64> {
     // proc_pid_statm(5), in pages: total, resident, resident and shared with files.
@@ -59,7 +59,7 @@ fn unused() -> Option<u64> {
     let mut pages = statm.split_ascii_whitespace().skip(1).map_while(|pages| pages.parse::<u64>().ok());
     let resident = pages.next()?.saturating_sub(pages.next()?);
     let page = u64::try_from(sysconf(SysconfVar::PAGE_SIZE).ok()??).ok()?;
-    // SAFETY: no preconditions; it takes the locks of the allocator, as an allocation does.
+    // SAFETY: no preconditions; the function takes the locks of the allocator, as an allocation does.
     let heap = unsafe { libc::mallinfo2() };
     let allocated = u64::try_from(heap.uordblks + heap.hblkhd).ok()?;
     Some((resident * page).saturating_sub(allocated))
@@ -67,7 +67,7 @@ fn unused() -> Option<u64> {
 
 /// Returns free memory to the machine.
 fn trim() {
-    // SAFETY: as above; it affects only pages without allocations.
+    // SAFETY: as above; only pages without allocations are affected.
     unsafe { libc::malloc_trim(0) };
 }
 
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(returned, [false, false, false, false, false, true, false, false, true]);
     }
 
-    /// Allocations as of connections: many small pieces, of which a few of the last stay.
+    /// Allocates as connections do: many small pieces, of which a few of the last stay.
     #[test]
     fn free_memory_below_an_allocation_is_returned() {
         let mut pieces: Vec<Vec<u8>> = (0..20_000).map(|_| vec![1; 4000]).collect();

@@ -8,10 +8,10 @@ use omni_dir::{Dir, runtime};
 use std::fs::{self, File};
 use std::io::{self, Write};
 
-/// Writes the announcement to a new file and renames it, so that a reader sees all or nothing.
+/// Writes the announcement to a new file and renames that, so that readers see all or nothing.
 ///
 /// # Errors
-/// The folder cannot be written.
+/// The folder is not writable.
 pub(crate) fn announce(directories: &Directories, addresses: &Addresses) -> io::Result<()> {
     let text = serde_json::json!({
         "pid": std::process::id(),
@@ -26,12 +26,12 @@ pub(crate) fn announce(directories: &Directories, addresses: &Addresses) -> io::
         _ => File::create_new(&fresh)?.write_all(format!("{text}\n").as_bytes())?,
     }
     fs::rename(&fresh, own.join(NODE_FILE))?;
-    // Root makes the links, except in a runtime directory that an earlier release has left to this user.
+    // Made by root, except in a runtime directory that an earlier release has left to this user.
     let _ = Dir::open(&directories.runtime).and_then(|dir| runtime::link(&dir));
     Ok(())
 }
 
-/// Removes the files of a node that has ended. A next scheduler would replace them.
+/// Removes the files of a node that has ended. The next scheduler would replace them, too.
 pub(crate) fn withdraw(directories: &Directories) {
     for name in [NODE_FILE, CONTROL_SOCKET, LOCK_FILE] {
         let _ = fs::remove_file(directories.own_runtime().join(name));

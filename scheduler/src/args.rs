@@ -59,13 +59,13 @@ pub struct Directories {
 }
 
 impl Directories {
-    /// Folder of the scheduler's sockets and files; the rest of the runtime directory is the launcher's.
+    /// Folder of the scheduler's sockets and files. The rest of the runtime directory belongs to the launcher.
     #[must_use]
     pub fn own_runtime(&self) -> PathBuf {
         omni_dir::runtime::control(&self.runtime)
     }
 
-    /// Folder of the scheduler's persistent state; the rest is the launcher's.
+    /// Folder of the scheduler's persistent state. The rest of the state directory belongs to the launcher.
     #[must_use]
     pub fn own_state(&self) -> PathBuf {
         self.state.join("scheduler")
@@ -108,14 +108,14 @@ pub enum ArgsError {
 }
 
 impl Args {
-    /// The configuration file; the launcher reads the same one.
+    /// Path of the configuration file, which the launcher reads, too.
     #[must_use]
     pub fn config_file(&self) -> Option<PathBuf> {
         self.config.clone().or_else(|| Some(PathBuf::from(DEFAULT_FILE)).filter(|path| path.exists()))
     }
 
-    /// The configuration: the named file, else the default one if it exists, else the defaults. Addresses from the
-    /// command line win.
+    /// Reads the configuration: the named file, else the default file if it exists, else the defaults. Addresses on the command line take
+    /// precedence.
     ///
     /// # Errors
     /// See [`ArgsError`].
@@ -133,7 +133,7 @@ impl Args {
         Ok(config)
     }
 
-    /// The group that may change the node, by number and name.
+    /// Finds the group that may change the node: its number and name.
     ///
     /// # Errors
     /// [`ArgsError::NoGroup`].
@@ -141,7 +141,7 @@ impl Args {
         Ok(NodeGroup::find(config.node.admin_group.as_ref())?)
     }
 
-    /// The directories, from the command line, the file, systemd's variables, or the defaults, in this order.
+    /// Resolves the directories from the command line, the file, systemd's variables, or the defaults, in this order.
     ///
     /// # Errors
     /// [`ArgsError::Resolve`], [`ArgsError::NoSingleModel`].

@@ -1,6 +1,7 @@
-//! The control socket, `<runtime-dir>/control/control.sock`: bound, served, and bound again when its file was removed.
+//! Control socket, `<runtime-dir>/control/control.sock`: bound, served, and bound again when its file was removed.
 //!
-//! The file is the only way of operators to a node, and any cleaner of `/run` can remove it while the socket itself still listens.
+//! Operators reach the node only by this file, and any cleaner of `/run` can remove it while the socket still listens.
+//!
 //! Invariants: only the scheduler that serves the node touches the file; open connections are not affected.
 
 use crate::http::control::{self, Caller, Control};
@@ -34,7 +35,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A step on the path failed.
 pub(crate) fn bind(path: &Path) -> Result<UnixListener, PathError> {
     match std::fs::remove_file(path) {
-        Ok(()) => {} // of an earlier scheduler, which has ended: this one has the lock
+        Ok(()) => {} // left by an earlier scheduler, which has ended: this one has the lock
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(PathError::at("remove", path)(error)),
     }
@@ -44,28 +45,28 @@ pub(crate) fn bind(path: &Path) -> Result<UnixListener, PathError> {
     Ok(listener)
 }
 
-/// Identity of a file, also among those that reuse its inode: device, inode, time of modification.
+/// Identity of a file: device, inode and, since inodes are reused, time of modification.
 type FileIdentity = (u64, u64, i64, i64);
 
-/// The file of the socket that is served.
+/// File of the socket that is served.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
     identity: Option<FileIdentity>,
-    /// The last error that was logged.
+    /// Last error that was logged.
     logged: Option<String>,
 }
 
 impl SocketFile {
-    /// The file of a socket that listens already.
+    /// Watches the file of a socket that listens already.
     #[must_use]
     pub(crate) fn new(path: PathBuf) -> Self {
         let identity = identity(&path);
         Self { path, identity, logged: None }
     }
 
-    /// Binds a new socket when the file was removed or replaced, and returns two descriptors of it: to serve, and to hand over. Logs what
-    /// happened, and the same error only once.
+    /// Binds a new socket when the file was removed or replaced, and returns two descriptors of it: to serve, and to hand over. Logs that,
+    /// and the same error only once.
     pub(crate) fn rebind_if_removed(&mut self) -> Option<[UnixListener; 2]> {
         if self.identity.is_some() && identity(&self.path) == self.identity {
             return None;
@@ -76,14 +77,14 @@ impl SocketFile {
         });
         match bound {
             Ok(listeners) => {
-                tracing::warn!(path = %self.path.display(), "the control socket was removed: it is bound again");
+                tracing::warn!(path = %self.path.display(), "the control socket was removed and is bound again");
                 *self = Self::new(std::mem::take(&mut self.path));
                 Some(listeners)
             }
             Err(error) => {
                 let error = omni_log::chain(&error);
                 if self.logged.as_ref() != Some(&error) {
-                    tracing::error!(error, "the control socket was removed, and cannot be bound again");
+                    tracing::error!(error, "the control socket was removed and cannot be bound again");
                     self.logged = Some(error);
                 }
                 None
@@ -97,25 +98,25 @@ fn identity(path: &Path) -> Option<FileIdentity> {
     Some((file.dev(), file.ino(), file.mtime(), file.mtime_nsec()))
 }
 
-/// Limit of connections. Readers have places of their own, so that they cannot take those of callers who may change the node.
+/// Limit of connections. Readers and writers have separate limits, so that readers cannot lock out those who may change the node.
 #[derive(Debug, Clone)]
 pub(crate) struct ControlConnections {
     limit: u32,
     readers: Arc<Semaphore>,
     writers: Arc<Semaphore>,
-    /// Set when connections take no further requests.
+    /// Set when connections accept no further requests.
     closing: watch::Sender<bool>,
 }
 
 impl ControlConnections {
-    /// A limit for readers, and the same for writers.
+    /// Makes a limit for readers, and the same for writers.
     #[must_use]
     pub(crate) fn new(limit: u32) -> Self {
-        let places = || Arc::new(Semaphore::new(limit as usize));
-        Self { limit, readers: places(), writers: places(), closing: watch::Sender::new(false) }
+        let permits = || Arc::new(Semaphore::new(limit as usize));
+        Self { limit, readers: permits(), writers: permits(), closing: watch::Sender::new(false) }
     }
 
-    fn places(&self, role: Option<Role>) -> Arc<Semaphore> {
+    fn permits(&self, role: Option<Role>) -> Arc<Semaphore> {
         match role {
             Some(Role::Write) => Arc::clone(&self.writers),
             Some(Role::Read) | None => Arc::clone(&self.readers),
@@ -131,7 +132,7 @@ impl ControlConnections {
     }
 
     async fn all_closed(&self) {
-        let _ = self.readers.acquire_many(self.limit).await; // the last connection returns the last place
+        let _ = self.readers.acquire_many(self.limit).await; // returned when the last connection is closed
         let _ = self.writers.acquire_many(self.limit).await;
     }
 
@@ -149,7 +150,7 @@ pub(crate) async fn serve(listener: UnixListener, connections: ControlConnection
     };
     loop {
         let Ok(stream) = listener.accept().await else {
-            tokio::time::sleep(ACCEPT_PAUSE).await; // most likely there are no descriptors left
+            tokio::time::sleep(ACCEPT_PAUSE).await; // most likely no descriptors are left
             continue;
         };
         let peer = match peer_credentials(&stream) {
@@ -160,7 +161,7 @@ pub(crate) async fn serve(listener: UnixListener, connections: ControlConnection
             }
         };
         let caller = Arc::new(Caller { role: control.owners.role(&peer), peer });
-        let Ok(permit) = connections.places(caller.role).try_acquire_owned() else { continue };
+        let Ok(permit) = connections.permits(caller.role).try_acquire_owned() else { continue };
         let (control, connections) = (control.clone(), connections.clone());
         tokio::spawn(async move {
             let service = hyper::service::service_fn(move |request| {

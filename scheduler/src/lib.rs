@@ -1,5 +1,5 @@
-//! The daemon of a node: HTTP in, routing, lifecycle, metrics, control API. Unprivileged: whatever needs root is done
-//! by the launcher and the workers, which it talks to over Unix sockets.
+//! Daemon of a node: HTTP, routing, lifecycle of models, metrics, control API. Unprivileged: the launcher and the workers, which it commands
+//! over Unix sockets, do what needs root.
 
 mod allocator;
 mod announcement;

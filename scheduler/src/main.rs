@@ -1,4 +1,4 @@
-//! `omni-scheduler`: see `ARCHITECTURE.md`.
+//! Program `omni-scheduler`, which serves models over HTTP. See `ARCHITECTURE.md`.
 
 use clap::Parser;
 use omni_auth::{TokensFileError, read_tokens};
@@ -18,10 +18,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::runtime::Builder;
 
-/// Cores for each thread that serves requests: models need the rest.
+/// Cores for each thread that serves requests. Models need most of the machine.
 const CORES_PER_THREAD: usize = 4;
-/// The most threads that serve requests.
-const MOST_THREADS: usize = 8;
+/// Largest number of threads that serve requests.
+const MAX_THREADS: usize = 8;
 
 fn main() -> ExitCode {
     omni_log::start(None, "omni-scheduler");
@@ -42,16 +42,16 @@ fn main() -> ExitCode {
 
 fn start(args: &Args) -> Result<Option<Fault>, Box<dyn std::error::Error>> {
     let program = std::env::current_exe()?; // before the file is replaced by a new one
-    let (predecessor, handed) = if args.succeed { Some(Predecessor::connect()?) } else { None }.unzip();
-    let start = prepare(args, program, handed).inspect_err(|error| {
+    let (predecessor, listeners) = if args.succeed { Some(Predecessor::connect()?) } else { None }.unzip();
+    let start = prepare(args, program, listeners).inspect_err(|error| {
         if let Some(predecessor) = &predecessor {
-            predecessor.failed(error.as_ref());
+            predecessor.report_failure(error.as_ref());
         }
     })?;
     let Some(start) = start else { return Ok(None) };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    // A single thread needs no queues that others may steal from.
-    let mut builder = match (cores / CORES_PER_THREAD).clamp(1, MOST_THREADS) {
+    // A single thread needs no work-stealing queues.
+    let mut builder = match (cores / CORES_PER_THREAD).clamp(1, MAX_THREADS) {
         1 => Builder::new_current_thread(),
         threads => {
             let mut builder = Builder::new_multi_thread();
@@ -63,11 +63,11 @@ fn start(args: &Args) -> Result<Option<Fault>, Box<dyn std::error::Error>> {
     Ok(runtime.block_on(async { tokio::spawn(serve::run(Start { predecessor, ..start })).await })??)
 }
 
-/// Everything before the runtime; `None` when only a question was to be answered.
+/// Set-up before the runtime starts; `None`: the command line asks for a check or a probe only.
 fn prepare(
     args: &Args,
     program: PathBuf,
-    handed: Option<Listeners>,
+    handed_over: Option<Listeners>,
 ) -> Result<Option<Start>, Box<dyn std::error::Error>> {
     let config = args.node_config()?;
     let directories: Directories = args.directories(&config).map_err(|error: ArgsError| error)?;
@@ -78,34 +78,34 @@ fn prepare(
         return Ok(None);
     }
     if args.probe {
-        let found = Service { cards: omni_gpu::found(&config.gpu), exposure: exposure::configured(&config) };
+        let found = Service { cards: omni_gpu::found(&config.gpu), exposure: exposure::config_warnings(&config) };
         writeln!(stdout(), "{}", serde_json::to_string(&found)?)?;
         return Ok(None);
     }
-    let config = on_machine(config);
+    let config = with_machine_limits(config);
     let read = || Ok::<_, Box<dyn std::error::Error>>((tokens(&config)?, tls(&config)?));
     let (listeners, (tokens, tls)) =
-        startup::set_up(&config, &directories, args.config_file().as_deref(), handed, read)?;
+        startup::set_up(&config, &directories, args.config_file().as_deref(), handed_over, read)?;
     Ok(Some(Start { config, directories, admins, tokens, tls, listeners, program, predecessor: None }))
 }
 
-/// Tokens of the data listener, by name; `None` when the configuration names no file of them.
+/// Reads the tokens of the data listener, by name; `None`: the configuration has no tokens file.
 fn tokens(config: &NodeConfig) -> Result<Option<BTreeMap<String, Token>>, TokensFileError> {
     config.server.tokens.as_ref().map(read_tokens).transpose()
 }
 
-/// Certificate of the data listener; `None` when the configuration names none.
+/// Reads the certificate of the data listener; `None`: the configuration has none.
 fn tls(config: &NodeConfig) -> Result<Option<Tls>, TlsFileError> {
     config.tls.files().map(|(certificate, key)| tls::read(certificate, key)).transpose()
 }
 
-/// The configuration, with bounds that the machine decides where none are set.
-fn on_machine(mut config: NodeConfig) -> NodeConfig {
+/// Completes the configuration with limits that depend on the machine, where none are set.
+fn with_machine_limits(mut config: NodeConfig) -> NodeConfig {
     match omni_machine::processes() {
         Some(processes) => config.capacity = config.capacity.on_machine(processes),
         None => {
             tracing::warn!(
-                "the machine does not say how many processes it can have: models share them without a bound"
+                "the limit of processes of this machine is unknown: models share its processes without a limit"
             );
         }
     }

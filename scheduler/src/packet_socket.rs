@@ -19,7 +19,7 @@ pub(crate) struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// Connects to a path; a Unix socket accepts at once or not at all.
+    /// Connects to a path, without waiting: a Unix socket accepts at once or not at all.
     ///
     /// # Errors
     /// No process listens there.
@@ -30,10 +30,10 @@ impl PacketSocket {
         Self::register(fd)
     }
 
-    /// Wraps a socket that is connected already.
+    /// Wraps a connected socket.
     ///
     /// # Errors
-    /// It cannot be registered with the runtime.
+    /// The socket cannot be registered with the runtime.
     pub(crate) fn connected(fd: OwnedFd) -> io::Result<Self> {
         fcntl(&fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Self::register(fd)
@@ -49,7 +49,7 @@ impl PacketSocket {
     /// Sends a message with descriptors, without waiting.
     ///
     /// # Errors
-    /// [`PacketError`]; `would_block` when the peer does not read.
+    /// [`PacketError`]; [`PacketError::would_block`] while the peer does not read.
     pub(crate) fn try_send(&self, message: &impl Serialize, fds: &[RawFd]) -> Result<(), PacketError> {
         send_packet(self.socket.get_ref(), message, fds)
     }
@@ -85,7 +85,7 @@ impl PacketSocket {
         self.receive_by(|socket| recv_packet_no_fds(socket)).await
     }
 
-    /// Receives the next message of a peer that may send descriptors. Cancel safe.
+    /// Receives the next message and its descriptors. Cancel safe.
     ///
     /// # Errors
     /// [`PacketError`].

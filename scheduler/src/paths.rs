@@ -1,4 +1,4 @@
-//! Files of the scheduler in its folder of the runtime directory, and failures of steps on paths.
+//! Names of the scheduler's files in the runtime directory, and failures of steps on paths.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub struct PathError {
 }
 
 impl PathError {
-    /// Wraps the cause of a failed `step`, for `map_err`.
+    /// Makes an error of the cause of a failed `step`, for `map_err`.
     pub fn at(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self { step, path, source }

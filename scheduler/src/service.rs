@@ -1,6 +1,6 @@
 //! Notifications of the service manager, in the protocol of `sd_notify(3)`; no-ops where there is none.
 //!
-//! Errors are ignored: a manager that does not receive them cannot be helped.
+//! Errors are ignored: there is no other way to notify the manager.
 
 use crate::node::Node;
 use sd_notify::NotifyState;
@@ -12,56 +12,58 @@ use tokio::net::unix::pipe;
 /// Time for the manager to process notifications.
 const BARRIER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Status line of the service.
+/// Status line of the service, in `systemctl status`.
 #[derive(Debug, Default)]
-pub(crate) struct Service {
-    /// The line of `systemctl status` that was sent last.
+pub(crate) struct StatusLine {
+    /// Status line that was sent last.
     sent: String,
 }
 
-/// This process serves, or serves on after a reload.
+/// Notifies that this process serves, or still serves after a reload.
 pub(crate) fn ready() {
     notify(&[NotifyState::Ready]);
 }
 
-/// A reload that the manager requested has begun; [`ready`] or [`main_pid`] ends it.
+/// Notifies that a reload has begun, which the manager requested. [`ready`] or [`main_pid`] ends it.
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
-        Err(error) => tracing::warn!(%error, "the service manager is not notified of the reload: there is no clock"),
+        Err(error) => {
+            tracing::warn!(%error, "the service manager is not notified of the reload: the clock cannot be read")
+        }
     }
 }
 
-/// The process with this pid serves from now on.
+/// Notifies that the process with this pid serves from now on.
 pub(crate) fn main_pid(pid: u32) {
     notify(&[NotifyState::MainPid(pid), NotifyState::Ready]);
 }
 
-/// Returns when the manager has processed all notifications. Until then its signals may be meant for another process: the one that was
-/// notified as the main process is not yet.
+/// Waits until the manager has processed all notifications. Until then it may signal another process than the main process that was
+/// notified last.
 pub(crate) async fn barrier() {
     // The manager closes this descriptor in the order of the messages (`sd_notify_barrier(3)`).
-    let Ok((held, mut closed)) = pipe::pipe() else { return };
-    let asked = sd_notify::notify_with_fds(&[NotifyState::Custom("BARRIER=1")], &[held.as_fd()]);
-    drop(held);
-    if asked.is_ok() {
-        let _ = tokio::time::timeout(BARRIER_TIMEOUT, closed.read(&mut [0])).await; // closed by the manager, or there is none
+    let Ok((writer, mut reader)) = pipe::pipe() else { return };
+    let sent = sd_notify::notify_with_fds(&[NotifyState::Custom("BARRIER=1")], &[writer.as_fd()]);
+    drop(writer);
+    if sent.is_ok() {
+        let _ = tokio::time::timeout(BARRIER_TIMEOUT, reader.read(&mut [0])).await; // closed by the manager, or there is none
     }
 }
 
-/// Whether there is a service manager.
+/// Returns true if there is a service manager.
 pub(crate) fn is_managed() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
 }
 
-/// The end of the service has begun.
+/// Notifies that the service has begun to end.
 pub(crate) fn stopping() {
     notify(&[NotifyState::Stopping]);
 }
 
-impl Service {
-    /// Updates the status line when it has changed.
-    pub(crate) fn status(&mut self, listen: &str, node: &Node) {
+impl StatusLine {
+    /// Sends the status line when it has changed.
+    pub(crate) fn update(&mut self, listen: &str, node: &Node) {
         if !is_managed() {
             return;
         }

@@ -1,6 +1,4 @@
-//! Readiness and failure of the only model of a node, as events for the daemon.
-//!
-//! The policy for each state is [`omni_policy::single`].
+//! Readiness and failure of the only model of a node, as events for the daemon. [`omni_policy::single`] decides on each state.
 
 use crate::model::Model;
 use crate::node::Node;
@@ -12,9 +10,9 @@ use std::sync::Arc;
 /// Event of the single model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SingleEvent {
-    /// The model takes requests, for the first time.
+    /// The model is ready for the first time.
     Ready,
-    /// The service has to end with the model; the cause was logged.
+    /// The service has to end with the model. The cause was logged.
     Fault(Fault),
 }
 
@@ -24,23 +22,23 @@ pub(crate) struct SingleModelWatch {
     node: Arc<Node>,
     /// `None`: the node has many models.
     name: Option<ModelName>,
-    /// The last event.
+    /// Last event, which is not repeated.
     last: Option<SingleEvent>,
 }
 
 impl SingleModelWatch {
-    /// A watch on the node's only model; without events on a node of many models.
+    /// Watches the node's only model. There are no events on a node of many models.
     #[must_use]
     pub(crate) fn new(node: &Arc<Node>) -> Self {
         let name = node.context.models.single().map(|single| single.name.clone());
         Self { node: Arc::clone(node), name, last: None }
     }
 
-    /// Waits for the next event. Each comes once.
+    /// Waits for the next event. Each occurs once.
     pub(crate) async fn next(&mut self) -> SingleEvent {
         let Some(name) = &self.name else { return pending().await };
         if self.node.find(name.as_str()).is_none() {
-            self.node.whole_scan().await; // the model exists once its directory was reported
+            self.node.whole_scan().await; // adds the model when its directory is reported
         }
         let Some(model) = self.node.find(name.as_str()) else { return pending().await };
         let mut view = model.subscribe();
@@ -59,13 +57,13 @@ impl SingleModelWatch {
                 return event;
             }
             if view.changed().await.is_err() {
-                return pending().await; // ended with the node
+                return pending().await; // the model has ended with the node
             }
         }
     }
 }
 
-/// Logs the model's own message in full, a traceback for example; elsewhere the log has its last line.
+/// Logs the model's own message in full, a traceback for example. Other lines of the log have only its last line.
 fn log_fault(model: &Model, fault: Fault) {
     let view = model.view();
     let why = view.message.or(view.directory.refused).or(view.last_exit).unwrap_or_default();

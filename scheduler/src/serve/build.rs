@@ -5,14 +5,14 @@ use super::{ADMIN_CONNECTIONS, Daemon, HttpServers, Readiness, Start, Upgrades};
 use crate::announcement::announce;
 use crate::args::Directories;
 use crate::control_socket::SocketFile;
-use crate::exposure::exposure;
+use crate::exposure;
 use crate::front::Front;
 use crate::http::control::{Addresses, Control};
 use crate::http::{admin, data};
 use crate::metrics::Metrics;
 use crate::node::{Node, NodeContext};
 use crate::paths::CONTROL_SOCKET;
-use crate::service::{self, Service};
+use crate::service::{self, StatusLine};
 use crate::single::SingleModelWatch;
 use crate::takeover::InheritedSenders;
 use nix::unistd::{getegid, geteuid};
@@ -63,14 +63,14 @@ impl Daemon {
     /// Builds everything, takes over from the predecessor if there is one, and begins to serve.
     pub(super) async fn build(start: Start) -> io::Result<Self> {
         let Start { config, directories, admins, tokens, tls, listeners, program, predecessor } = start;
-        let own_listeners = listeners.try_clone()?; // for a successor; keeps the lock, too
+        let own_listeners = listeners.try_clone()?; // for a successor; has the lock, too
         drop(listeners.lock);
         let tcp = TcpListeners::new(listeners.data, listeners.admin)?;
         let addresses = tcp.addresses(&config, tokens.is_some(), tls.is_some());
         let config_summary = config_summary(&config, tokens.as_ref(), tls.as_ref());
         let share = descriptors::share(descriptors::limit(), config.server.connections);
         let prepared = Prepared::new(&config, tokens, tls.as_ref(), &tcp, share)?;
-        // All that can fail was done: from here on the node is this scheduler's.
+        // From here on the node belongs to this scheduler: everything that can be refused was done.
         let inheritance = match predecessor {
             Some(predecessor) => Some(predecessor.take_over(&config_summary).await.map_err(io::Error::other)?),
             None => None,
@@ -80,9 +80,11 @@ impl Daemon {
         let (front, context) = prepared.into_context(config, &directories, state);
         context.touch();
         let node = Node::start(Arc::clone(&context), persisted, unfinished).await;
-        let (senders, of_data, of_admin) = InheritedSenders::new(share.connections, ADMIN_CONNECTIONS as usize);
+        let (senders, data_inherited, admin_inherited) =
+            InheritedSenders::new(share.connections, ADMIN_CONNECTIONS as usize);
         let (listen, acceptor) = (tcp.listen, tls.as_ref().map(Tls::acceptor));
-        let http = HttpServers::start(&node, tcp, acceptor, front, (of_data, of_admin), share.connections);
+        let http =
+            HttpServers::start(&node, tcp, acceptor, front, (data_inherited, admin_inherited), share.connections);
         let (sender, receiver) = mpsc::channel(1);
         let owners = Arc::new(Owners { uid: geteuid().as_raw(), gid: getegid().as_raw(), admins });
         let control =
@@ -100,7 +102,7 @@ impl Daemon {
         );
         let single = SingleModelWatch::new(&node);
         let is_ready = match inheritance {
-            // A single model notifies its readiness itself.
+            // The readiness of a single model is notified when the model is ready.
             None => {
                 let is_ready = context.models.single().is_none();
                 if is_ready {
@@ -108,7 +110,7 @@ impl Daemon {
                 }
                 is_ready
             }
-            // The predecessor notifies the service manager that this is its main process now, and ready.
+            // The predecessor notifies the service manager that this process is the main one now, and ready.
             Some(inheritance) => {
                 let (node, tls) = (Arc::clone(&node), tls.is_some());
                 tokio::spawn(async move { inheritance.follow(listen, tls, &node, senders).await });
@@ -126,7 +128,7 @@ impl Daemon {
             listeners: Some(own_listeners),
             upgrades: Upgrades { sender, receiver, reload: JoinSet::new() },
             readiness: Readiness { single, is_ready },
-            service: Service::default(),
+            status_line: StatusLine::default(),
         })
     }
 }
@@ -138,9 +140,9 @@ impl TcpListeners {
         Ok(Self { data, admin, listen, admin_listen })
     }
 
-    /// The addresses with warnings about them, which are logged here.
+    /// Collects the addresses and warnings about them, and logs the warnings.
     fn addresses(&self, config: &NodeConfig, has_tokens: bool, has_tls: bool) -> Addresses {
-        let mut warnings = exposure(self.listen, has_tokens, has_tls, self.admin_listen);
+        let mut warnings = exposure::warnings(self.listen, has_tokens, has_tls, self.admin_listen);
         warnings.extend(descriptors::shortage(descriptors::limit(), config.server.connections));
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
         Addresses { listen: self.listen.to_string(), admin_listen: self.admin_listen.to_string(), warnings }
@@ -205,29 +207,29 @@ impl HttpServers {
         tcp: TcpListeners,
         tls: Option<TlsAcceptor>,
         front: Front,
-        (of_data, of_admin): (InheritedConnections, InheritedConnections),
+        (data_inherited, admin_inherited): (InheritedConnections, InheritedConnections),
         connections: usize,
     ) -> Self {
         let (data_phase, data_phases) = watch::channel(ListenerPhase::Accepting);
         let (admin_phase, admin_phases) = watch::channel(ListenerPhase::Accepting);
         let mut data = JoinSet::new();
-        let node_of_data = Arc::clone(node);
-        data.spawn(serve(tcp.data, tls, front.data, data_phases, of_data, move |request| {
-            let node = Arc::clone(&node_of_data);
+        let data_node = Arc::clone(node);
+        data.spawn(serve(tcp.data, tls, front.data, data_phases, data_inherited, move |request| {
+            let node = Arc::clone(&data_node);
             async move { data::serve(&node, request).await }
         }));
-        let node_of_admin = Arc::clone(node);
-        let admin = tokio::spawn(serve(tcp.admin, None, front.admin, admin_phases, of_admin, move |request| {
-            let node = Arc::clone(&node_of_admin);
+        let admin_node = Arc::clone(node);
+        let admin = tokio::spawn(serve(tcp.admin, None, front.admin, admin_phases, admin_inherited, move |request| {
+            let node = Arc::clone(&admin_node);
             async move { admin::serve(&node, request).await }
         }));
         Self { data_phase, admin_phase, data, admin, connections }
     }
 }
 
-/// Configuration as a successor compares it with its own, with summaries of the secret files that it names.
+/// Configuration for a successor, which compares it with its own: with summaries of the secret files instead of their content.
 fn config_summary(config: &NodeConfig, tokens: Option<&BTreeMap<String, Token>>, tls: Option<&Tls>) -> Value {
-    let mut summary = serde_json::to_value(config).unwrap_or_default(); // what was parsed can be serialised
+    let mut summary = serde_json::to_value(config).unwrap_or_default(); // a parsed configuration can be serialised
     if let (Value::Object(all), Some(tokens)) = (&mut summary, tokens) {
         all.insert("tokens".to_owned(), token_summary(tokens));
     }

@@ -1,4 +1,4 @@
-//! Server of the control socket, which is restarted when the socket is bound again.
+//! Server of the control socket, restarted when the socket is bound again.
 
 use crate::control_socket::{self, ControlConnections, SocketFile};
 use crate::http::control::Control;
@@ -31,7 +31,7 @@ impl ControlServer {
         Some(second)
     }
 
-    /// Accepts no further connection; open ones are served on.
+    /// Stops accepting connections. Open ones are served to their end.
     pub(super) fn stop_accepting(&self) {
         self.task.abort();
     }

@@ -1,4 +1,4 @@
-//! Takeover by a successor, as the serving daemon sees it.
+//! Takeover by a successor, on the side of the daemon that serves.
 
 use super::{Daemon, Ending, Signals};
 use crate::node::Held;
@@ -13,14 +13,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 impl Daemon {
-    /// Hands the node over to a successor, and returns how the daemon ends then; `None` when there is no successor and this scheduler
-    /// serves on.
+    /// Hands the node over to a successor, and returns the ending of this daemon; `None`: there is no successor, and this scheduler keeps
+    /// serving.
     pub(super) async fn hand_over(&mut self, reply: UpgradeReply, signals: &mut Signals) -> io::Result<Option<Ending>> {
         let listeners = match self.listeners.as_ref().map(Listeners::try_clone) {
             Some(Ok(listeners)) => listeners,
             None => return Ok(None), // a successor has them
             Some(Err(error)) => {
-                let error = format!("no takeover: the listening sockets cannot be handed on: {error}");
+                let error = format!("no takeover: the listening sockets cannot be duplicated: {error}");
                 tracing::error!("{error}");
                 service::ready();
                 let _ = reply.send(Err(error));
@@ -52,9 +52,9 @@ impl Daemon {
                     control.stop_accepting(); // new connections are for the successor
                     upgrades.receiver.close();
                     while let Ok(late) = upgrades.receiver.try_recv() {
-                        let _ = late.send(Err(takeover::ALREADY.to_owned()));
+                        let _ = late.send(Err(takeover::ALREADY_REQUESTED.to_owned()));
                     }
-                    // They are the successor's alone: when it ends, another scheduler can be started.
+                    // Only the successor has the lock then: when it ends, another scheduler can be started.
                     *own_listeners = None;
                 }
                 Err(_) => service::ready(),
@@ -72,7 +72,7 @@ impl Daemon {
             match node.held() {
                 Held::Here => return Ok(Some(Ending::Stop)),
                 Held::Nowhere => {
-                    tracing::info!("the models change hands: the scheduler that gets them is stopped");
+                    tracing::info!("stop during a hand-over: the scheduler that gets the models is stopped");
                     stop_requested.store(true, Ordering::Relaxed);
                 }
                 Held::Elsewhere => match unnotified.load(Ordering::Relaxed) {

@@ -7,9 +7,12 @@
 //!            └─ `omnictl upgrade`, SIGHUP ─▶ handing over ─▶ finish open requests ──────────────────────────▶ end
 //! ```
 //!
-//! On a terminal SIGHUP is the terminal's end, and the node's. A stop in the moment in which the models change hands is passed on to
-//! the scheduler that gets them. A second SIGTERM or SIGINT while draining kills all models, or ends at once where they go on. The
-//! failure of a single model is in the exit code.
+//! Serving: requests are answered. Draining: requests in flight are finished, new ones are refused. Handing over: a successor is started
+//! and gets the models.
+//!
+//! On a terminal, SIGHUP means that the terminal was closed, and stops the node. A stop during a hand-over is passed on to the scheduler
+//! that gets the models. A second SIGTERM or SIGINT while draining kills all models, or ends this process at once where they keep running.
+//! The failure of a single model sets the exit code.
 
 mod build;
 mod control;
@@ -20,7 +23,7 @@ use self::control::ControlServer;
 use crate::args::Directories;
 use crate::http::control::Addresses;
 use crate::node::Node;
-use crate::service::{self, Service};
+use crate::service::{self, StatusLine};
 use crate::single::{SingleEvent, SingleModelWatch};
 use crate::startup::Listeners;
 use crate::takeover::{self, Predecessor, UpgradeReply};
@@ -38,7 +41,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Connections to the admin listener, and to the control socket for readers and for writers, each.
+/// Limit of connections, each: to the admin listener, of readers to the control socket, and of writers to it.
 const ADMIN_CONNECTIONS: u32 = 64;
 
 /// Configuration and sockets that the daemon starts with.
@@ -56,22 +59,22 @@ pub struct Start {
     pub tls: Option<Tls>,
     /// Listening sockets, and the lock.
     pub listeners: Listeners,
-    /// Program of a successor: the path of this one.
+    /// Program of a successor: the path of the running one.
     pub program: PathBuf,
-    /// The scheduler that serves until this one does.
+    /// Scheduler that serves until this one does.
     pub predecessor: Option<Predecessor>,
 }
 
 /// Cause of the daemon's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
-    /// Stop: drain, stop the models, leave nothing.
+    /// Stop: drain, then stop the models.
     Stop,
-    /// End that leaves the models to the next scheduler.
+    /// End that leaves the running models to the next scheduler.
     Leave,
     /// Takeover by a successor.
     TakenOver,
-    /// As `Stop`, because the single model has failed.
+    /// Failure of the single model: drain and stop, as for `Stop`.
     Fault(Fault),
 }
 
@@ -97,17 +100,17 @@ struct Daemon {
     listeners: Option<Listeners>,
     upgrades: Upgrades,
     readiness: Readiness,
-    service: Service,
+    status_line: StatusLine,
 }
 
 /// The HTTP listeners.
 struct HttpServers {
     data_phase: watch::Sender<ListenerPhase>,
-    /// Of its own, so that monitoring is answered while the node drains.
+    /// Phase of the admin listener, which serves monitoring while the node drains.
     admin_phase: watch::Sender<ListenerPhase>,
     data: JoinSet<()>,
     admin: JoinHandle<()>,
-    /// Most connections to the data listener.
+    /// Limit of connections to the data listener.
     connections: usize,
 }
 
@@ -115,21 +118,21 @@ struct HttpServers {
 struct Upgrades {
     sender: mpsc::Sender<UpgradeReply>,
     receiver: mpsc::Receiver<UpgradeReply>,
-    /// The request of a SIGHUP, until it is accepted or refused.
+    /// Request of a SIGHUP, until it is accepted or refused.
     reload: JoinSet<Result<(), String>>,
 }
 
 /// Readiness of the service.
 struct Readiness {
     single: SingleModelWatch,
-    /// Notified, or not to be notified by this process.
+    /// Readiness was notified, or another process notifies it.
     is_ready: bool,
 }
 
-/// Serves until a signal ends the daemon, a successor has taken over, or the single model has failed: its fault.
+/// Serves until a signal ends the daemon, a successor has taken over, or the single model has failed. Returns the fault of the model.
 ///
 /// # Errors
-/// The runtime refuses a socket or a signal handler; a takeover has failed half-way.
+/// The runtime refuses a socket or a signal handler, or a takeover has failed half-way.
 pub async fn run(start: Start) -> io::Result<Option<Fault>> {
     let mut signals = Signals::register()?;
     let mut daemon = Daemon::build(start).await?;
@@ -161,7 +164,7 @@ impl Signals {
 }
 
 impl Daemon {
-    /// Serves until something ends the daemon.
+    /// Serves until an event ends the daemon.
     async fn serve(&mut self, signals: &mut Signals) -> io::Result<Ending> {
         loop {
             tokio::select! {
@@ -185,7 +188,7 @@ impl Daemon {
                     }
                 }
                 _ = self.control.checks.tick() => {
-                    self.service.status(&self.addresses.listen, &self.node);
+                    self.status_line.update(&self.addresses.listen, &self.node);
                     if let Some(second) = self.control.rebind_if_removed()
                         && let Some(listeners) = &mut self.listeners
                     {
@@ -220,7 +223,7 @@ impl Readiness {
         }
     }
 
-    /// Ends a reload that has failed.
+    /// Notifies the service manager that a reload has ended without a takeover.
     fn notify_again(&self) {
         if self.is_ready {
             service::ready();

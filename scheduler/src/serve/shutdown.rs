@@ -1,4 +1,4 @@
-//! End of the daemon.
+//! Shutdown of the daemon.
 
 use super::{Daemon, Ending, Signals};
 use crate::announcement::withdraw;
@@ -9,14 +9,14 @@ use omni_log::Kind;
 use std::time::Duration;
 
 /// Time for connections to close after the models have ended.
-const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Daemon {
-    /// Finishes open requests and, unless they go on, stops the models.
+    /// Finishes open requests and, unless they keep running, stops the models.
     pub(super) async fn shut_down(self, ending: Ending, signals: &mut Signals) {
         let Self { node, directories, mut http, control, listeners, .. } = self;
         control.stop_accepting();
-        // A socket is closed to clients with its last descriptor.
+        // Clients are refused once the last descriptor of a socket is closed.
         let lock = listeners.map(|Listeners { lock, data: _, admin: _, control: _ }| lock);
         if ending != Ending::TakenOver {
             service::stopping();
@@ -27,18 +27,18 @@ impl Daemon {
                 Ending::Stop | Ending::Fault(_) => {
                     tracing::info!(message_id = Kind::Draining.id(), "draining");
                     node.shut_down().await;
-                    CLOSE_WITHIN
+                    CLOSE_TIMEOUT
                 }
                 Ending::Leave => {
                     tracing::info!("leaving the models to the next scheduler");
-                    node.longest_drain() + CLOSE_WITHIN
+                    node.longest_drain() + CLOSE_TIMEOUT
                 }
-                Ending::TakenOver => CLOSE_WITHIN,
+                Ending::TakenOver => CLOSE_TIMEOUT,
             };
             let _ = tokio::time::timeout(limit, async { while http.data.join_next().await.is_some() {} }).await;
             http.admin_phase.send_replace(ListenerPhase::Closing);
             if ending == Ending::TakenOver {
-                let _ = tokio::time::timeout(CLOSE_WITHIN, http.admin).await;
+                let _ = tokio::time::timeout(CLOSE_TIMEOUT, http.admin).await;
             }
         };
         let models_end = matches!(ending, Ending::Stop | Ending::Fault(_));
@@ -50,7 +50,7 @@ impl Daemon {
             tracing::warn!("second stop signal: all models are killed, with their requests in flight");
             node.end_now().await;
         } else if is_forced {
-            tracing::warn!("second stop signal while draining: the models go on");
+            tracing::warn!("second stop signal while draining: the models keep running");
         }
         if models_end {
             withdraw(&directories);

@@ -1,8 +1,9 @@
 //! Set-up before the runtime starts: directories, listening sockets, the launcher, and the drop of privileges.
 //!
 //! Started as root (by hand), the scheduler makes the directories, binds the sockets, starts the launcher if none runs, and becomes the
-//! node's user for good. Started unprivileged (by systemd), all of that was done before. Invariant: the launcher, which stays when this
-//! process ends, is started last, when no error was found.
+//! node's user for good. Started unprivileged (by systemd), it finds all of that done.
+//!
+//! Invariant: the launcher, which outlives this process, is started last, after everything else has succeeded.
 
 use crate::args::Directories;
 use crate::control_socket;
@@ -69,17 +70,19 @@ pub enum StartupError {
         uid: u32,
     },
     /// Running launcher that serves other folders and does not end.
-    #[error("the launcher that runs was started for {serves}, and does not end: kill process {pid}; its models go on")]
+    #[error(
+        "the running launcher was started for {serves} and does not end: kill process {pid}; its models keep running"
+    )]
     OtherLauncher {
-        /// Its process.
+        /// Process of the launcher.
         pid: i32,
-        /// Its arguments.
+        /// Arguments of the launcher.
         serves: String,
     },
     /// Socket of the service manager that cannot be used.
     #[error("the socket `{name}` from the service manager cannot be used")]
     Inherited {
-        /// Its name.
+        /// Name of the socket.
         name: String,
         /// Cause.
         source: io::Error,
@@ -95,15 +98,15 @@ pub struct Listeners {
     pub admin: TcpListener,
     /// Control socket.
     pub control: UnixListener,
-    /// Lock while this scheduler runs: one scheduler for each runtime directory.
+    /// Lock of the runtime directory, which at most one scheduler has.
     pub lock: File,
 }
 
-/// Most instances of a node: as many as there are user ids for them.
-pub const MOST_INSTANCES: usize = 4096;
+/// Largest number of instances of a node, which is the number of user ids for them.
+pub const MAX_INSTANCES: usize = 4096;
 
 impl Listeners {
-    /// Further descriptors of the same sockets and lock.
+    /// Duplicates the descriptors of sockets and lock.
     ///
     /// # Errors
     /// There are no descriptors left.
@@ -113,8 +116,8 @@ impl Listeners {
     }
 }
 
-/// Sets everything up, and drops privileges. `handed`: the sockets of a predecessor, which has done the rest. `read`: reads files as the
-/// node's user, who reads them again at the next reload.
+/// Sets up directories, sockets and launcher, and drops privileges. `handed_over`: sockets of a predecessor, which has done the rest.
+/// `read`: reads files with the rights of the node's user, which a reload has, too.
 ///
 /// # Errors
 /// A step failed, or `read`.
@@ -122,11 +125,11 @@ pub fn set_up<T, E: From<StartupError>>(
     config: &NodeConfig,
     directories: &Directories,
     config_file: Option<&Path>,
-    handed: Option<Listeners>,
+    handed_over: Option<Listeners>,
     read: impl FnOnce() -> Result<T, E>,
 ) -> Result<(Listeners, T), E> {
-    if let Some(Listeners { data, admin, control, lock }) = handed {
-        // The predecessor has done the rest. Errors have to be found while it still serves.
+    if let Some(Listeners { data, admin, control, lock }) = handed_over {
+        // Errors have to be found while the predecessor still serves.
         let data = inherited_or_new("data", data, config.server.listen)?;
         let admin = inherited_or_new("admin", admin, config.server.admin_listen)?;
         writable_folder(&directories.own_state(), 0o700)?;
@@ -143,10 +146,10 @@ pub fn set_up<T, E: From<StartupError>>(
     if root {
         make_directories(directories, uid, gid)?;
     } else {
-        // The launcher or the service manager has made it, except on a node with neither.
+        // Made by the launcher or the service manager, except on a node with neither.
         writable_folder(&directories.own_runtime(), 0o755)?;
     }
-    // As that user: in its folder root would follow links that the user has put there.
+    // With the rights of that user: root would follow links that the user has put into the folder.
     let own = directories.own_runtime();
     let begin = || -> Result<_, E> {
         can_enter(&own, uid)?;
@@ -188,8 +191,8 @@ fn lock(own: &Path, runtime: &Path) -> Result<File, StartupError> {
     let flags = (OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW).bits();
     let options = File::options().create(true).truncate(false).write(true).custom_flags(flags).clone();
     let file = options.open(&path).map_err(at("open", &path))?;
-    if !file.metadata().map_err(at("look at", &path))?.is_file() {
-        return Err(at("open", &path)(io::Error::other("it is no regular file: remove it")));
+    if !file.metadata().map_err(at("inspect", &path))?.is_file() {
+        return Err(at("open", &path)(io::Error::other("not a regular file: remove it")));
     }
     match file.try_lock() {
         Ok(()) => Ok(file),
@@ -216,7 +219,7 @@ fn listeners(
     let mut tcp = |name: &str, address: std::net::SocketAddr| match inherited.remove(name) {
         Some(fd) => {
             let listener = TcpListener::from(fd);
-            compare(name, &listener, address);
+            warn_if_ignored(name, &listener, address);
             Ok(listener)
         }
         None => listen(address),
@@ -234,24 +237,25 @@ fn listeners(
     Ok(Listeners { data, admin, control, lock })
 }
 
-/// The listener of the predecessor, or a new one if the configured address has changed. A socket of the service manager is kept: otherwise
-/// it would go on queueing connections that are never accepted.
+/// The listener of the predecessor, or a new one if the configured address has changed. A socket of the service manager is kept: closed
+/// here, it would still queue connections, which nothing accepts.
 fn inherited_or_new(
     name: &str,
-    handed: TcpListener,
-    wanted: std::net::SocketAddr,
+    inherited: TcpListener,
+    configured: std::net::SocketAddr,
 ) -> Result<TcpListener, StartupError> {
-    // The variable was set for the first scheduler; its successors inherit it.
+    // The variable was set for the first scheduler, and its successors inherit it.
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
     if names.split(':').any(|given| given == name) {
-        compare(name, &handed, wanted);
-        return Ok(handed);
+        warn_if_ignored(name, &inherited, configured);
+        return Ok(inherited);
     }
-    let is_same = wanted.port() == 0 || handed.local_addr().is_ok_and(|address| address == wanted);
-    if is_same { Ok(handed) } else { listen(wanted) }
+    let is_same = configured.port() == 0 || inherited.local_addr().is_ok_and(|address| address == configured);
+    if is_same { Ok(inherited) } else { listen(configured) }
 }
 
-fn compare(name: &str, listener: &TcpListener, address: std::net::SocketAddr) {
+/// Warns when a socket of the service manager has another address than the configured one.
+fn warn_if_ignored(name: &str, listener: &TcpListener, address: std::net::SocketAddr) {
     if let Ok(given) = listener.local_addr()
         && given != address
     {
@@ -292,7 +296,7 @@ fn inherited_sockets() -> std::collections::HashMap<String, OwnedFd> {
 }
 
 /// Starts the launcher unless one listens already: launchers outlive their scheduler. A launcher that was started by hand for other folders
-/// is replaced: its instances go on, and this scheduler ends them.
+/// is replaced: its instances keep running, until this scheduler ends them.
 fn start_launcher(directories: &Directories, config_file: Option<&Path>, uid: Uid) -> Result<(), StartupError> {
     let own = std::env::current_exe().map_err(at("find", Path::new("/proc/self/exe")))?;
     let program = own.with_file_name("omni-launcher");
@@ -316,7 +320,7 @@ fn start_launcher(directories: &Directories, config_file: Option<&Path>, uid: Ui
     }
     if let Some(running) = RunningLauncher::find(&directories.runtime.join("launcher.sock")) {
         let wanted: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
-        if running.keeps(&wanted) {
+        if running.was_started_with(&wanted) {
             return Ok(());
         }
         running.end(&wanted)?;
@@ -331,7 +335,7 @@ fn start_launcher(directories: &Directories, config_file: Option<&Path>, uid: Ui
 /// Starts a successor of this scheduler with the same command line, and a socket as its standard input.
 ///
 /// # Errors
-/// It cannot be started.
+/// The program cannot be started.
 pub fn start_successor(program: &Path) -> Result<(OwnedFd, Child), PathError> {
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
     let pair = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC);
@@ -339,13 +343,13 @@ pub fn start_successor(program: &Path) -> Result<(OwnedFd, Child), PathError> {
     let mut command = Command::new(program);
     let arguments = std::env::args_os().skip(1).filter(|argument| argument != SUCCEED);
     command.args(arguments).arg(SUCCEED).stdin(Stdio::from(theirs)).stdout(Stdio::null());
-    // The variable names this process; without it the successor is the one that the service manager's watchdog watches.
+    // The variable names this process. Without it, the service manager's watchdog watches the successor.
     command.env_remove("WATCHDOG_PID");
     let child = command.spawn().map_err(PathError::at("start", program))?;
     Ok((ours, child))
 }
 
-/// Runs `act` with the rights of the node's user, then becomes root again. No other thread runs yet.
+/// Runs `act` with the rights of the node's user, then becomes root again. Changes the whole process: no other thread runs yet.
 fn as_user<T>(uid: Uid, gid: Gid, act: impl FnOnce() -> T) -> Result<T, StartupError> {
     let refused = |errno: Errno| StartupError::Drop { uid: uid.as_raw(), source: errno.into() };
     let (own_uid, own_gid, own_groups) = (geteuid(), getegid(), getgroups().map_err(refused)?);
@@ -372,7 +376,7 @@ mod tests {
     use nix::sys::stat::Mode;
 
     #[test]
-    fn a_lock_that_is_no_regular_file_is_refused_at_once() {
+    fn a_lock_that_is_not_a_regular_file_is_refused_without_blocking() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("scheduler.lock");
         nix::unistd::mkfifo(&path, Mode::S_IRWXU).unwrap();
@@ -381,8 +385,8 @@ mod tests {
         drop(other_end);
         assert!(lock(dir.path(), dir.path()).is_err(), "a FIFO without a reader");
         std::fs::remove_file(&path).unwrap();
-        let held = lock(dir.path(), dir.path()).unwrap();
+        let locked = lock(dir.path(), dir.path()).unwrap();
         assert!(matches!(lock(dir.path(), dir.path()), Err(StartupError::AlreadyRunning(_))));
-        drop(held);
+        drop(locked);
     }
 }

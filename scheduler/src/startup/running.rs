@@ -1,4 +1,4 @@
-//! Launcher that is running already when a scheduler is started by hand: its arguments, and how it is ended.
+//! Launcher that runs already when a scheduler is started by hand: found, compared, and ended when it serves other folders.
 
 use super::StartupError;
 use nix::sys::signal::{Signal, kill};
@@ -18,7 +18,7 @@ const KEEP: &str = "--keep";
 /// Flag of a launcher that has a keeper.
 const KEPT: &str = "--kept";
 /// Time for a launcher to finish its starts in progress and to end.
-const ENDS_WITHIN: Duration = Duration::from_secs(20);
+const END_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(10);
 
 /// Running launcher.
@@ -29,31 +29,32 @@ pub(super) struct RunningLauncher {
 }
 
 impl RunningLauncher {
-    /// The launcher behind a socket, which only root can have bound.
+    /// Finds the launcher behind a socket, which only root can have bound.
     pub(super) fn find(path: &Path) -> Option<Self> {
-        let line = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).ok()?;
-        connect(line.as_raw_fd(), &UnixAddr::new(path).ok()?).ok()?;
-        let pid = Pid::from_raw(getsockopt(&line, PeerCredentials).ok()?.pid());
+        let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).ok()?;
+        connect(socket.as_raw_fd(), &UnixAddr::new(path).ok()?).ok()?;
+        let pid = Pid::from_raw(getsockopt(&socket, PeerCredentials).ok()?.pid());
         Some(Self { pid, arguments: arguments(pid)? })
     }
 
-    /// Whether its keeper was started with these arguments.
-    pub(super) fn keeps(&self, wanted: &[OsString]) -> bool {
-        let of_keeper = |own: &OsString| OsString::from(if own == KEPT { OsStr::new(KEEP) } else { own });
-        // A launcher of a service manager has the arguments of its unit: what it serves is learned from the connection to it.
-        !self.is_kept() || self.arguments.iter().map(of_keeper).eq(wanted.iter().cloned())
+    /// Returns true if the launcher's keeper was started with these arguments.
+    pub(super) fn was_started_with(&self, wanted: &[OsString]) -> bool {
+        let keepers = |own: &OsString| OsString::from(if own == KEPT { OsStr::new(KEEP) } else { own });
+        // A launcher of a service manager has the arguments of its unit: its folders are checked over the connection to it.
+        !self.is_kept() || self.arguments.iter().map(keepers).eq(wanted.iter().cloned())
     }
 
-    /// Ends the launcher and its keeper, and waits for both. Its instances go on.
+    /// Ends the launcher and its keeper, and waits for both. The instances keep running.
     pub(super) fn end(&self, wanted: &[OsString]) -> Result<(), StartupError> {
         let (serves, now) = (shown(&self.arguments), shown(wanted));
         let pid = self.pid.as_raw();
-        tracing::warn!(pid, serves, now, "the launcher that runs was started for other folders: it is replaced");
-        let keeper =
-            parent(self.pid).filter(|keeper| arguments(*keeper).is_some_and(|of| of.iter().any(|one| one == KEEP)));
+        tracing::warn!(pid, serves, now, "the running launcher was started for other folders and is replaced");
+        let keeper = parent(self.pid).filter(|keeper| {
+            arguments(*keeper).is_some_and(|arguments| arguments.iter().any(|argument| argument == KEEP))
+        });
         let _ = kill(keeper.unwrap_or(self.pid), Signal::SIGTERM); // fails only when it has ended
-        let deadline = Instant::now() + ENDS_WITHIN;
-        while [Some(self.pid), keeper].into_iter().flatten().any(is_there) {
+        let deadline = Instant::now() + END_TIMEOUT;
+        while [Some(self.pid), keeper].into_iter().flatten().any(is_running) {
             if Instant::now() > deadline {
                 return Err(StartupError::OtherLauncher { pid, serves });
             }
@@ -89,7 +90,7 @@ fn parent(pid: Pid) -> Option<Pid> {
     stat(pid).map(|(_, parent)| Pid::from_raw(parent))
 }
 
-/// Whether a process runs; a zombie does not.
-fn is_there(pid: Pid) -> bool {
+/// Returns true if a process runs. A zombie does not.
+fn is_running(pid: Pid) -> bool {
     stat(pid).is_some_and(|(state, _)| state != 'Z' && state != 'X')
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Most lines.
+/// Largest number of lines.
 const LINES: usize = 64;
 /// Characters of a value that are shown.
 const SHOWN: usize = 60;
@@ -14,9 +14,9 @@ pub(super) fn changes(before: &Value, after: &Value) -> Vec<String> {
     let mut keys: Vec<&String> = before.keys().chain(after.keys()).collect();
     keys.sort_unstable();
     keys.dedup();
-    let differing = keys.into_iter().filter(|key| before.get(*key) != after.get(*key));
+    let changed = keys.into_iter().filter(|key| before.get(*key) != after.get(*key));
     let shown = |value: Option<&&Value>| value.map_or_else(|| "unset".to_owned(), |value| shown(value));
-    let mut lines = differing.map(|key| format!("{key} = {}, was {}", shown(after.get(key)), shown(before.get(key))));
+    let mut lines = changed.map(|key| format!("{key} = {}, was {}", shown(after.get(key)), shown(before.get(key))));
     let mut all: Vec<String> = lines.by_ref().take(LINES).collect();
     let more = lines.count();
     if more > 0 {
@@ -25,7 +25,7 @@ pub(super) fn changes(before: &Value, after: &Value) -> Vec<String> {
     all
 }
 
-/// Every value by its dotted key. Unset is the same as not there.
+/// All values by their dotted keys. A null value counts as unset.
 fn leaves(value: &Value) -> BTreeMap<String, &Value> {
     let mut leaves = BTreeMap::new();
     let mut open = vec![(String::new(), value)];
@@ -57,15 +57,15 @@ mod tests {
     use super::*;
     use omni_config::node::NodeConfig;
 
-    fn of(toml: &str) -> Value {
+    fn config(toml: &str) -> Value {
         serde_json::to_value(NodeConfig::parse(toml).unwrap()).unwrap()
     }
 
     #[test]
-    fn each_key_that_differs_and_no_other() {
-        let plain = of("");
+    fn each_differing_key_has_a_line() {
+        let plain = config("");
         assert!(changes(&plain, &plain).is_empty());
-        let other = of("[server]\nconnections = 7\nbody-handover = [\"a/b\"]\n[node]\nmodels = \"/m\"\n");
+        let other = config("[server]\nconnections = 7\nbody-handover = [\"a/b\"]\n[node]\nmodels = \"/m\"\n");
         let connections = plain["server"]["connections"].clone();
         assert_eq!(
             changes(&plain, &other),
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn long_values_and_many_lines_are_cut() {
+    fn long_values_and_lists_are_truncated() {
         let many: serde_json::Map<String, Value> =
             (0..100).map(|n| (format!("k{n:03}"), "x".repeat(99).into())).collect();
         let lines = changes(&Value::Null, &Value::Object(many));

@@ -1,6 +1,6 @@
-//! Connections to the successor, for requests that no instance was sent.
+//! Connections to the successor, for requests that were not sent to an instance.
 //!
-//! Invariant: only the two processes have the sockets, so nothing else can use them, and whether clients use TLS does not matter.
+//! Invariant: only the two processes have the sockets, so that nothing else can use them, and the TLS of clients does not matter.
 
 use crate::packet_socket::PacketSocket;
 use omni_node_protocol::takeover::ToSuccessor;
@@ -18,8 +18,8 @@ impl SuccessorHandle {
         Self(socket)
     }
 
-    /// Connects to the successor for one request to a model. `admitted`: its token was checked here. `None` when the successor has ended,
-    /// or no descriptors are left.
+    /// Connects to the successor for one request to a model. `admitted`: its token was checked here. `None`: the successor has ended, or no
+    /// descriptors are left.
     pub async fn connect(&self, admitted: bool) -> Option<UnixStream> {
         let (ours, theirs) = StdUnixStream::pair().ok()?;
         ours.set_nonblocking(true).ok()?;

@@ -11,9 +11,9 @@
 //! forward requests, hand over idle connections, finish open requests, end
 //! ```
 //!
-//! Invariants: until the successor is prepared, nothing has changed here. From then on an instance finishes for this scheduler the requests
-//! that it was sent, over its existing data connection, and all others are forwarded to the successor. No connection is refused, none is
-//! closed while a request may be in the air.
+//! Invariants: until the successor is prepared, nothing has changed here. From then on an instance answers this scheduler's requests that it
+//! has, over its existing data connection, and all others are forwarded to the successor. No connection is refused, and none is closed while
+//! a request may be on its way.
 
 mod changes;
 mod handle;
@@ -35,23 +35,23 @@ use std::io;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-/// Receiver of the result of a takeover.
+/// Sender of the result of a takeover to its requester.
 pub type UpgradeReply = oneshot::Sender<Result<Upgrade, String>>;
 
-/// Reason that a second takeover is refused for.
-pub const ALREADY: &str = "the node is being taken over already";
+/// Reason for the refusal of a second takeover.
+pub const ALREADY_REQUESTED: &str = "the node is being taken over already";
 
-/// Requests a takeover as soon as there can be one, and returns the receiver of its result.
+/// Requests a takeover once the node can be handed over, and returns the receiver of its result.
 ///
 /// # Errors
-/// The reason that there can be none.
+/// Reason why it cannot be handed over.
 pub async fn request(
     node: &Node,
     upgrades: &mpsc::Sender<UpgradeReply>,
 ) -> Result<oneshot::Receiver<Result<Upgrade, String>>, String> {
     node.can_be_handed_over().await?;
     let (answer, answered) = oneshot::channel();
-    upgrades.try_send(answer).map_err(|_| ALREADY.to_owned())?;
+    upgrades.try_send(answer).map_err(|_| ALREADY_REQUESTED.to_owned())?;
     Ok(answered)
 }
 
@@ -62,23 +62,23 @@ pub enum TakeoverError {
     #[error("the successor could not be started")]
     Start(#[from] PathError),
     /// Broken connection between the two.
-    #[error("the {0} cannot be spoken to")]
-    Wire(&'static str, #[source] PacketError),
+    #[error("the connection to the {0} is broken")]
+    Connection(&'static str, #[source] PacketError),
     /// Successor that cannot serve, with its reason.
     #[error("the successor cannot serve: {0}")]
     Failed(String),
-    /// Successor without a reply.
-    #[error("the successor said nothing within {0:?}")]
-    Silent(Duration),
+    /// Successor that does not reply.
+    #[error("the successor did not reply within {0:?}")]
+    NoReply(Duration),
     /// Message out of order.
-    #[error("the {0} does not keep to the order of a takeover")]
+    #[error("the {0} sent a message out of order")]
     Order(&'static str),
     /// Predecessor of an incompatible version.
     #[error(
         "the running scheduler hands over in version {0}, this one takes version {PROTOCOL}: kill -USR2 it, then start this one"
     )]
     Version(u32),
-    /// Socket of the predecessor that cannot be used.
-    #[error("what the running scheduler has handed over cannot be used")]
-    Handed(#[source] io::Error),
+    /// Socket of a takeover that cannot be used.
+    #[error("a socket of the takeover cannot be used")]
+    Socket(#[source] io::Error),
 }

@@ -1,4 +1,4 @@
-//! The successor's side of a takeover.
+//! Successor's side of a takeover: sets up beside the predecessor, takes the node over, and receives connections and requests from it.
 
 use super::changes::changes;
 use super::{TakeoverError, UnfinishedWork};
@@ -24,7 +24,7 @@ use tokio::sync::mpsc::error::TrySendError;
 /// Name of the peer in errors.
 const PEER: &str = "running scheduler";
 
-/// Connection to the predecessor, which serves until this scheduler does.
+/// Connection to the predecessor, before it hands over the node.
 #[derive(Debug)]
 pub struct Predecessor {
     socket: OwnedFd,
@@ -32,16 +32,16 @@ pub struct Predecessor {
     config: Value,
 }
 
-/// Connection to the predecessor, once it has handed over the node.
+/// Connection to the predecessor, after it has handed over the node.
 #[derive(Debug)]
 pub struct Inheritance {
     socket: PacketSocket,
-    /// Its unfinished work.
+    /// Unfinished work of the predecessor.
     pub unfinished: UnfinishedWork,
 }
 
-/// Queues of inherited connections to the listeners. As many connections wait there as a listener may have; further ones are dropped,
-/// since the sender does not wait.
+/// Queues of inherited connections to the listeners, each as long as its listener may have connections. Further ones are dropped, since
+/// the sender does not wait.
 #[derive(Debug)]
 pub struct InheritedSenders {
     data: mpsc::Sender<ClientStream>,
@@ -50,16 +50,16 @@ pub struct InheritedSenders {
 }
 
 impl InheritedSenders {
-    /// Queues of these lengths, with the receivers of the data and the admin listener.
+    /// Makes queues of these lengths, with the receivers of the data and the admin listener.
     #[must_use]
     pub fn new(data: usize, admin: usize) -> (Self, InheritedConnections, InheritedConnections) {
         let ((to_data, clients), (to_forward, forwarded)) = (mpsc::channel(data), mpsc::channel(data));
-        let of_data = InheritedConnections { clients, forwarded };
+        let data_receivers = InheritedConnections { clients, forwarded };
         let (to_admin, clients) = mpsc::channel(admin);
         let (_, forwarded) = mpsc::channel(1);
         (
             Self { data: to_data, forwarded: to_forward, admin: to_admin },
-            of_data,
+            data_receivers,
             InheritedConnections { clients, forwarded },
         )
     }
@@ -69,13 +69,13 @@ impl Predecessor {
     /// Connects to the predecessor over standard input, and receives its sockets. Blocks; to be called before the runtime starts.
     ///
     /// # Errors
-    /// Standard input is no such socket, or the versions do not match.
+    /// Standard input is not the socket of a takeover, or the versions do not match.
     pub fn connect() -> Result<(Self, Listeners), TakeoverError> {
-        let socket = io::stdin().as_fd().try_clone_to_owned().map_err(TakeoverError::Handed)?;
-        // The predecessor sees this process's end by the end of the socket, so only one descriptor of it may exist.
-        let null = File::open("/dev/null").map_err(TakeoverError::Handed)?;
-        dup2_stdin(null).map_err(|errno| TakeoverError::Handed(errno.into()))?;
-        let (message, fds) = recv_packet(&socket).map_err(|error| TakeoverError::Wire(PEER, error))?;
+        let socket = io::stdin().as_fd().try_clone_to_owned().map_err(TakeoverError::Socket)?;
+        // The end of the socket tells the predecessor that this process has ended, so only one descriptor of it may exist.
+        let null = File::open("/dev/null").map_err(TakeoverError::Socket)?;
+        dup2_stdin(null).map_err(|errno| TakeoverError::Socket(errno.into()))?;
+        let (message, fds) = recv_packet(&socket).map_err(|error| TakeoverError::Connection(PEER, error))?;
         let ToSuccessor::Take { protocol, config } = message else { return Err(TakeoverError::Order(PEER)) };
         let predecessor = Self { socket, config };
         let handed = match <[OwnedFd; 4]>::try_from(fds) {
@@ -91,31 +91,31 @@ impl Predecessor {
         match handed {
             Ok(listeners) => Ok((predecessor, listeners)),
             Err(error) => {
-                predecessor.failed(&error);
+                predecessor.report_failure(&error);
                 Err(error)
             }
         }
     }
 
-    /// Tells the predecessor why there will be no takeover.
-    pub fn failed(&self, error: &(dyn std::error::Error + 'static)) {
+    /// Reports to the predecessor why there will be no takeover.
+    pub fn report_failure(&self, error: &(dyn std::error::Error + 'static)) {
         let message = omni_log::chain(error);
-        let _ = send_packet(&self.socket, &FromSuccessor::Failed { message }, &[]); // it also sees the end of this process
+        let _ = send_packet(&self.socket, &FromSuccessor::Failed { message }, &[]); // the end of this process shows it, too
     }
 
     /// Reports that this scheduler is able to serve, with the changes of its configuration, and waits for the node.
     ///
     /// # Errors
-    /// The predecessor does not hand over.
+    /// The predecessor does not hand over the node.
     pub async fn take_over(self, config: &Value) -> Result<Inheritance, TakeoverError> {
-        let socket = PacketSocket::connected(self.socket).map_err(TakeoverError::Handed)?;
-        let wire = |error| TakeoverError::Wire(PEER, error);
+        let socket = PacketSocket::connected(self.socket).map_err(TakeoverError::Socket)?;
+        let broken = |error| TakeoverError::Connection(PEER, error);
         let changes = changes(&self.config, config);
         for change in &changes {
             tracing::info!(message_id = Kind::ConfigurationChanged.id(), change, "the configuration has changed");
         }
-        socket.send(&FromSuccessor::Prepared { changes }).await.map_err(wire)?;
-        match socket.receive().await.map_err(wire)? {
+        socket.send(&FromSuccessor::Prepared { changes }).await.map_err(broken)?;
+        match socket.receive().await.map_err(broken)? {
             // The predecessor is the parent of this process.
             ToSuccessor::Yours { busy } => {
                 Ok(Inheritance { socket, unfinished: UnfinishedWork { pid: parent_id(), busy } })
@@ -133,7 +133,7 @@ impl Inheritance {
     pub async fn follow(self, listen: SocketAddr, tls: bool, node: &Node, senders: InheritedSenders) {
         let sent = self.socket.send(&FromSuccessor::Serving { listen, tls }).await;
         if let Err(error) = sent {
-            tracing::warn!(error = omni_log::chain(&error), "the predecessor has ended early");
+            tracing::warn!(error = omni_log::chain(&error), "the predecessor ended before this scheduler served");
         }
         while let Ok((message, fds)) = self.socket.receive_with().await {
             match message {
@@ -151,17 +151,17 @@ impl Inheritance {
     }
 }
 
-/// Queues a connection for each descriptor, made by `make`. Does not wait for a place, so that further messages are received though the
-/// queue is full.
+/// Queues a connection for each descriptor, made by `make`. Does not wait for room, so that further messages are received while the queue
+/// is full.
 fn queue(to: &mpsc::Sender<ClientStream>, fds: Vec<OwnedFd>, make: impl Fn(OwnedFd) -> io::Result<ClientStream>) {
     for fd in fds {
-        let lost = match make(fd).map(|stream| to.try_send(stream)) {
+        let reason = match make(fd).map(|stream| to.try_send(stream)) {
             Ok(Ok(())) => continue,
             Ok(Err(TrySendError::Full(_))) => "the queue is full".to_owned(),
             Ok(Err(TrySendError::Closed(_))) => "this scheduler accepts no connections any more".to_owned(),
             Err(error) => error.to_string(),
         };
-        tracing::warn!("a connection that was handed over is lost: {lost}");
+        tracing::warn!("a connection from the predecessor was dropped: {reason}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The predecessor's side of a takeover: starts the successor, hands over, and stays until everything that it accepted is answered.
+//! Predecessor's side of a takeover: starts the successor, hands over, and stays until every accepted request is answered.
 
 use super::{SuccessorHandle, TakeoverError};
 use crate::node::Node;
@@ -21,9 +21,9 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 
-/// Time for each reply. The work for it takes a fraction of a second.
+/// Time for each reply, whose work takes a fraction of a second.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
-/// The program of this process, even when its file was removed.
+/// Program of this process, even when its file was removed.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 /// Name of the peer in errors.
 const PEER: &str = "successor";
@@ -52,14 +52,15 @@ pub struct Handover<'a> {
 }
 
 impl Successor {
-    /// Starts `program` and waits until it is able to serve. Returns the changes of its configuration. On failure no process is left.
+    /// Starts `program` and waits until the successor is able to serve. Returns the changes of its configuration. On failure no process is
+    /// left.
     async fn start(
         program: &Path,
         listeners: &Listeners,
         config: &Value,
     ) -> Result<(Self, Vec<String>), TakeoverError> {
         let (socket, child) = startup::start_successor(program)?;
-        let socket = PacketSocket::connected(socket).map_err(TakeoverError::Handed)?;
+        let socket = PacketSocket::connected(socket).map_err(TakeoverError::Socket)?;
         let mut successor = Self { socket: Arc::new(socket), child };
         let Listeners { data, admin, control, lock } = listeners;
         let handed = [data.as_raw_fd(), admin.as_raw_fd(), control.as_raw_fd(), lock.as_raw_fd()];
@@ -80,7 +81,7 @@ impl Successor {
         }
     }
 
-    /// Gives it the node. Returns whether its clients use TLS.
+    /// Gives the node to the successor. Returns true if clients of the successor use TLS.
     async fn give_node(&self, busy: &BTreeMap<InstanceId, u32>) -> Result<bool, TakeoverError> {
         self.send(&ToSuccessor::Yours { busy: busy.clone() }, &[]).await?;
         match self.receive().await? {
@@ -91,7 +92,7 @@ impl Successor {
     }
 
     async fn send(&self, message: &ToSuccessor, fds: &[RawFd]) -> Result<(), TakeoverError> {
-        self.socket.send_with(message, fds).await.map_err(|error| TakeoverError::Wire(PEER, error))
+        self.socket.send_with(message, fds).await.map_err(|error| TakeoverError::Connection(PEER, error))
     }
 
     async fn send_connection(&self, stream: &TcpStream, listener: Listener) -> Result<(), TakeoverError> {
@@ -100,21 +101,22 @@ impl Successor {
 
     async fn receive(&self) -> Result<FromSuccessor, TakeoverError> {
         let reply = tokio::time::timeout(REPLY_TIMEOUT, self.socket.receive()).await;
-        reply.map_err(|_| TakeoverError::Silent(REPLY_TIMEOUT))?.map_err(|error| TakeoverError::Wire(PEER, error))
+        reply
+            .map_err(|_| TakeoverError::NoReply(REPLY_TIMEOUT))?
+            .map_err(|error| TakeoverError::Connection(PEER, error))
     }
 
-    /// Kills it.
     fn kill(&mut self) {
-        // Both calls fail only for a process that has ended.
+        // Both calls fail only if the process has ended.
         let _ = self.child.kill().and_then(|()| self.child.wait());
     }
 }
 
 /// Hands the node over to a new process of `program`. Calls `done` when the successor serves, or when there is none, and returns when all
-/// accepted requests are `answered`. `Ok(false)`: nothing has changed, this scheduler serves on.
+/// accepted requests are `answered`. `Ok(false)`: nothing has changed, and this scheduler keeps serving.
 ///
 /// # Errors
-/// The successor was prepared and then did not serve, nor did a process of this scheduler's own program: nothing serves the node.
+/// The successor was prepared and then did not serve, and neither did a process of this scheduler's own program: nothing serves the node.
 pub async fn hand_over(
     program: &Path,
     handover: Handover<'_>,
@@ -126,7 +128,7 @@ pub async fn hand_over(
         Ok(prepared) => prepared,
         Err(error) => {
             let error = omni_log::chain(&error);
-            tracing::error!(message_id = Kind::NotHandedOver.id(), error, "no takeover: this scheduler serves on");
+            tracing::error!(message_id = Kind::NotHandedOver.id(), error, "no takeover: this scheduler keeps serving");
             done(Err(error));
             return Ok(false);
         }
@@ -134,7 +136,7 @@ pub async fn hand_over(
     tracing::info!(successor = successor.child.id(), "handing over");
     data.send_replace(ListenerPhase::Paused);
     admin.send_replace(ListenerPhase::Paused);
-    let (in_flight, mut changes_in_flight) = mpsc::channel(startup::MOST_INSTANCES);
+    let (in_flight, mut changes_in_flight) = mpsc::channel(startup::MAX_INSTANCES);
     let busy = node.leave(&in_flight).await;
     drop(in_flight);
     node.context.state.close().await; // before the successor reads it
@@ -161,12 +163,12 @@ pub async fn hand_over(
     node.serves_elsewhere(SuccessorHandle::new(Arc::clone(&successor.socket)));
     let (to_data, mut from_data) = mpsc::channel(connections);
     let (to_admin, mut from_admin) = mpsc::channel(connections);
-    // The successor would take plain HTTP for TLS; connections without TLS should not go on for long.
+    // With TLS no connection can move: the successor would read plain HTTP as TLS, and connections without TLS should end soon.
     data.send_replace(if tls { ListenerPhase::ClosingAfterResponse } else { ListenerPhase::HandingOver(to_data) });
     admin.send_replace(ListenerPhase::HandingOver(to_admin));
     done(Ok(Upgrade { pid, changes }));
     let mut answered = std::pin::pin!(answered);
-    let is_alone = loop {
+    let has_ended = loop {
         let sent = tokio::select! {
             biased;
             Some(stream) = from_data.recv() => successor.send_connection(&stream, Listener::Data).await,
@@ -176,12 +178,12 @@ pub async fn hand_over(
             }
             () = &mut answered => break false,
         };
-        if let Err(TakeoverError::Wire(_, PacketError::Closed)) = sent {
-            tracing::warn!("the successor has ended already");
+        if let Err(TakeoverError::Connection(_, PacketError::Closed)) = sent {
+            tracing::warn!("the successor has ended");
             break true;
         }
     };
-    if is_alone {
+    if has_ended {
         // Without receivers, connections that wait for their hand-over are closed now.
         drop((from_data, from_admin, changes_in_flight));
         answered.await;
