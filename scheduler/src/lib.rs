@@ -1,5 +1,5 @@
-//! Daemon of a node: HTTP, routing, lifecycle of models, metrics, control API. Unprivileged: the launcher and the workers, which it commands
-//! over Unix sockets, do what needs root.
+//! Daemon of a node: HTTP, routing, lifecycle of models, metrics, control API. Unprivileged: what needs root is done by the launcher and
+//! the workers, which get commands over Unix sockets.
 
 mod allocator;
 mod announcement;

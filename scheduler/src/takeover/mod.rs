@@ -11,9 +11,9 @@
 //! forward requests, hand over idle connections, finish open requests, end
 //! ```
 //!
-//! Invariants: until the successor is prepared, nothing has changed here. From then on an instance answers this scheduler's requests that it
-//! has, over its existing data connection, and all others are forwarded to the successor. No connection is refused, and none is closed while
-//! a request may be on its way.
+//! Invariants: until the successor is prepared, nothing has changed here. From then on, an instance answers the requests of this scheduler that
+//! it has already, over its existing data connection; all others are forwarded to the successor. No connection is refused, and none is
+//! closed while a request may be on its way.
 
 mod changes;
 mod handle;

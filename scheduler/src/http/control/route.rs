@@ -37,7 +37,7 @@ pub(super) enum ModelEndpoint {
     History,
     /// Reason for the number of instances.
     Explain,
-    /// One request.
+    /// Request to the model.
     Run,
     /// Command to start the model.
     Start,
