@@ -7,7 +7,6 @@ pub mod args;
 mod clock;
 mod control_socket;
 pub mod exposure;
-mod front;
 pub mod http;
 pub mod launcher;
 pub mod metrics;

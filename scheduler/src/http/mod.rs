@@ -2,6 +2,7 @@
 
 pub(crate) mod admin;
 pub mod answer;
+pub(crate) mod config;
 pub(crate) mod control;
 pub(crate) mod data;
 mod forward;

@@ -6,7 +6,7 @@ use crate::announcement::announce;
 use crate::args::Directories;
 use crate::control_socket::SocketFile;
 use crate::exposure;
-use crate::front::Front;
+use crate::http::config::Front;
 use crate::http::control::{Addresses, Control};
 use crate::http::{admin, data};
 use crate::metrics::Metrics;

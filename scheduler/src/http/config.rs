@@ -1,6 +1,6 @@
 //! Configuration of the two HTTP listeners, from the node's configuration and the limits of the machine.
 
-use crate::http::{admin, refusal};
+use super::{admin, refusal};
 use omni_body::BodyBudget;
 use omni_config::node::NodeConfig;
 use omni_ingress::{ConnectionConfig, ConnectionLimits, HostNames, HttpMetrics, RequestCheck};
