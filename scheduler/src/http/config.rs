@@ -7,17 +7,17 @@ use omni_ingress::{ConnectionConfig, ConnectionLimits, HostNames, HttpMetrics, R
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Configuration of both listeners.
+/// Configurations of both listeners.
 #[derive(Debug)]
-pub(crate) struct Front {
+pub(crate) struct ListenerConfigs {
     /// Data listener.
     pub data: ConnectionConfig,
     /// Admin listener.
     pub admin: ConnectionConfig,
 }
 
-impl Front {
-    /// Listeners at these addresses, with so many connections at a time. Of each pair the first is the data listener's.
+impl ListenerConfigs {
+    /// Configures listeners at these addresses, with limits of connections. The first value of each pair is for the data listener.
     #[must_use]
     pub(crate) fn new(
         config: &NodeConfig,

@@ -6,7 +6,7 @@ use crate::announcement::announce;
 use crate::args::Directories;
 use crate::control_socket::SocketFile;
 use crate::exposure;
-use crate::http::config::Front;
+use crate::http::config::ListenerConfigs;
 use crate::http::control::{Addresses, Control};
 use crate::http::{admin, data};
 use crate::metrics::Metrics;
@@ -49,7 +49,7 @@ struct TcpListeners {
 
 /// Parts of the node that can fail or take long, made before the predecessor hands over.
 struct Prepared {
-    front: Front,
+    configs: ListenerConfigs,
     started: Instant,
     metrics: Metrics,
     gpu: GpuHandle,
@@ -77,14 +77,14 @@ impl Daemon {
         };
         let unfinished = inheritance.as_ref().map(|inheritance| inheritance.unfinished.clone());
         let (state, persisted) = StateStore::open(&directories.own_state()).map_err(io::Error::other)?;
-        let (front, context) = prepared.into_context(config, &directories, state);
+        let (configs, context) = prepared.into_context(config, &directories, state);
         context.touch();
         let node = Node::start(Arc::clone(&context), persisted, unfinished).await;
         let (senders, data_inherited, admin_inherited) =
             InheritedSenders::new(share.connections, ADMIN_CONNECTIONS as usize);
         let (listen, acceptor) = (tcp.listen, tls.as_ref().map(Tls::acceptor));
         let http =
-            HttpServers::start(&node, tcp, acceptor, front, (data_inherited, admin_inherited), share.connections);
+            HttpServers::start(&node, tcp, acceptor, configs, (data_inherited, admin_inherited), share.connections);
         let (sender, receiver) = mpsc::channel(1);
         let owners = Arc::new(Owners { uid: geteuid().as_raw(), gid: getegid().as_raw(), admins });
         let control =
@@ -166,13 +166,13 @@ impl Prepared {
         }
         let budget = BodyBudget::new(config.server.buffered_bytes.bytes(), uploads, metrics.of_bodies());
         let limits = (connections, ADMIN_CONNECTIONS as usize);
-        let front = Front::new(config, limits, (tcp.listen, tcp.admin_listen), &budget, &metrics.of_http());
+        let configs = ListenerConfigs::new(config, limits, (tcp.listen, tcp.admin_listen), &budget, &metrics.of_http());
         let started = Instant::now();
         let heartbeat = watchdog.heartbeat("the capacity");
         let capacity = omni_capacity::start(&config.capacity, metrics.of_capacity(), started, heartbeat);
         let gpu = omni_gpu::start(&config.gpu, capacity.clone(), metrics.of_gpus(), watchdog.heartbeat("the cards"));
         let tokens = tokens.map(|tokens| Tokens::new(tokens, started, &metrics.of_tokens()));
-        Ok(Self { front, started, metrics, gpu, capacity, watchdog, tokens, budget })
+        Ok(Self { configs, started, metrics, gpu, capacity, watchdog, tokens, budget })
     }
 
     fn into_context(
@@ -180,8 +180,8 @@ impl Prepared {
         config: NodeConfig,
         directories: &Directories,
         state: StateStore,
-    ) -> (Front, Arc<NodeContext>) {
-        let Self { front, started, metrics, gpu, capacity, watchdog, tokens, budget } = self;
+    ) -> (ListenerConfigs, Arc<NodeContext>) {
+        let Self { configs, started, metrics, gpu, capacity, watchdog, tokens, budget } = self;
         let context = NodeContext {
             config,
             started,
@@ -197,7 +197,7 @@ impl Prepared {
             busy_models: AtomicI64::new(0),
             touched_unix_ms: AtomicU64::new(0),
         };
-        (front, Arc::new(context))
+        (configs, Arc::new(context))
     }
 }
 
@@ -206,7 +206,7 @@ impl HttpServers {
         node: &Arc<Node>,
         tcp: TcpListeners,
         tls: Option<TlsAcceptor>,
-        front: Front,
+        configs: ListenerConfigs,
         (data_inherited, admin_inherited): (InheritedConnections, InheritedConnections),
         connections: usize,
     ) -> Self {
@@ -214,15 +214,16 @@ impl HttpServers {
         let (admin_phase, admin_phases) = watch::channel(ListenerPhase::Accepting);
         let mut data = JoinSet::new();
         let data_node = Arc::clone(node);
-        data.spawn(serve(tcp.data, tls, front.data, data_phases, data_inherited, move |request| {
+        data.spawn(serve(tcp.data, tls, configs.data, data_phases, data_inherited, move |request| {
             let node = Arc::clone(&data_node);
             async move { data::serve(&node, request).await }
         }));
         let admin_node = Arc::clone(node);
-        let admin = tokio::spawn(serve(tcp.admin, None, front.admin, admin_phases, admin_inherited, move |request| {
-            let node = Arc::clone(&admin_node);
-            async move { admin::serve(&node, request).await }
-        }));
+        let admin =
+            tokio::spawn(serve(tcp.admin, None, configs.admin, admin_phases, admin_inherited, move |request| {
+                let node = Arc::clone(&admin_node);
+                async move { admin::serve(&node, request).await }
+            }));
         Self { data_phase, admin_phase, data, admin, connections }
     }
 }
