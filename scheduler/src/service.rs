@@ -29,7 +29,7 @@ pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
         Err(error) => {
-            tracing::warn!(%error, "the service manager is not notified of the reload: the clock cannot be read")
+            tracing::warn!(%error, "the service manager is not notified of the reload: the clock cannot be read");
         }
     }
 }

@@ -38,7 +38,7 @@ const CONFINED: &[Confined] = &[
             "worker/environment/src/",
             "worker/launcher/src/",
             "worker/process/src/",
-            "scheduler/src/startup/mod.rs",
+            "scheduler/src/startup/programs.rs",
             "omnictl/src/commands/check/",
             "omnictl/src/commands/doctor/",
             "cuda-shim/proxy/build.rs", // the linker

@@ -37,7 +37,7 @@ const FENCED: &[(&str, &str)] = &[
     ("scheduler/gpu/src/cuda.rs", "calls into the GPU driver"),
     ("scheduler/gpu/src/nvml.rs", "calls into the GPU driver"),
     ("scheduler/src/packet_socket.rs", "registering a descriptor with the runtime"),
-    ("scheduler/src/startup/mod.rs", "listening sockets from the service manager"),
+    ("scheduler/src/startup/sockets.rs", "listening sockets from the service manager"),
     ("tests/cuda-sim/runtime/src/device.rs", "exported C functions, calls of the driver"),
     ("tests/cuda-sim/runtime/src/driver.rs", "a library opened at run time"),
     ("tests/cuda-sim/runtime/src/error.rs", "exported C functions"),

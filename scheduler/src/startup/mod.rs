@@ -5,33 +5,29 @@
 //!
 //! Invariant: the launcher, which outlives this process, is started last, after everything else has succeeded.
 
+mod privileges;
+mod programs;
+mod running;
+mod sockets;
+
+pub use programs::start_successor;
+pub use sockets::Listeners;
+
 use crate::args::Directories;
 use crate::control_socket;
 use crate::paths::{CONTROL_SOCKET, LOCK_FILE, PathError};
-use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::socket::Backlog;
-use nix::unistd::{
-    AccessFlags, Gid, Uid, faccessat, getegid, geteuid, getgroups, setegid, seteuid, setgid, setgroups, setuid,
-};
-use omni_config::Models;
+use nix::unistd::{AccessFlags, Gid, Uid, faccessat};
 use omni_config::node::{NoUser, NodeConfig, NodeUser};
 use omni_dir::Dir;
-use running::RunningLauncher;
+use privileges::{as_user, drop_privileges};
+use programs::start_launcher;
+use sockets::{bind_or_inherit, inherited_or_new};
 use std::fs::{DirBuilder, File};
 use std::io;
-use std::net::TcpListener;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-
-mod running;
-
-/// Flag of a scheduler that is the successor of a running one.
-const SUCCEED: &str = "--succeed";
 
 /// Failure of the set-up.
 #[derive(Debug, thiserror::Error)]
@@ -89,32 +85,8 @@ pub enum StartupError {
     },
 }
 
-/// Listening sockets.
-#[derive(Debug)]
-pub struct Listeners {
-    /// Data listener.
-    pub data: TcpListener,
-    /// Admin listener: health, metrics, capacity.
-    pub admin: TcpListener,
-    /// Control socket.
-    pub control: UnixListener,
-    /// Lock of the runtime directory, which at most one scheduler has.
-    pub lock: File,
-}
-
 /// Largest number of instances of a node, which is the number of user ids for them.
 pub const MAX_INSTANCES: usize = 4096;
-
-impl Listeners {
-    /// Duplicates the descriptors of sockets and lock.
-    ///
-    /// # Errors
-    /// There are no descriptors left.
-    pub fn try_clone(&self) -> io::Result<Self> {
-        let (data, admin) = (self.data.try_clone()?, self.admin.try_clone()?);
-        Ok(Self { data, admin, control: self.control.try_clone()?, lock: self.lock.try_clone()? })
-    }
-}
 
 /// Sets up directories, sockets and launcher, and drops privileges. `handed_over`: sockets of a predecessor, which has done the rest.
 /// `read`: reads files with the rights of the node's user, which a reload has, too.
@@ -149,7 +121,7 @@ pub fn set_up<T, E: From<StartupError>>(
         // Made by the launcher or the service manager, except on a node with neither.
         writable_folder(&directories.own_runtime(), 0o755)?;
     }
-    // With the rights of that user: root would follow links that the user has put into the folder.
+    // With the rights of the node's user: root would follow links that the user has put into the folder.
     let own = directories.own_runtime();
     let begin = || -> Result<_, E> {
         can_enter(&own, uid)?;
@@ -159,7 +131,7 @@ pub fn set_up<T, E: From<StartupError>>(
     let (read, lock) = if root { as_user(uid, gid, begin)?? } else { begin()? };
     raise_descriptor_limit();
     let bind = || control_socket::bind(&own.join(CONTROL_SOCKET)).map_err(StartupError::from);
-    let listeners = listeners(config, lock, || if root { as_user(uid, gid, bind)? } else { bind() })?;
+    let listeners = bind_or_inherit(config, lock, || if root { as_user(uid, gid, bind)? } else { bind() })?;
     if root {
         start_launcher(directories, config_file, uid)?;
         drop_privileges(uid, gid)?;
@@ -210,59 +182,6 @@ fn raise_descriptor_limit() {
     }
 }
 
-fn listeners(
-    config: &NodeConfig,
-    lock: File,
-    control: impl FnOnce() -> Result<UnixListener, StartupError>,
-) -> Result<Listeners, StartupError> {
-    let mut inherited = inherited_sockets();
-    let mut tcp = |name: &str, address: std::net::SocketAddr| match inherited.remove(name) {
-        Some(fd) => {
-            let listener = TcpListener::from(fd);
-            warn_if_ignored(name, &listener, address);
-            Ok(listener)
-        }
-        None => listen(address),
-    };
-    let data = tcp("data", config.server.listen)?;
-    let admin = tcp("admin", config.server.admin_listen)?;
-    let control = inherited.remove("control").map_or_else(control, |fd| Ok(UnixListener::from(fd)))?;
-    for (name, result) in [
-        ("data", data.set_nonblocking(true)),
-        ("admin", admin.set_nonblocking(true)),
-        ("control", control.set_nonblocking(true)),
-    ] {
-        result.map_err(|source| StartupError::Inherited { name: name.to_owned(), source })?;
-    }
-    Ok(Listeners { data, admin, control, lock })
-}
-
-/// The listener of the predecessor, or a new one if the configured address has changed. A socket of the service manager is kept: closed
-/// here, it would still queue connections, which nothing accepts.
-fn inherited_or_new(
-    name: &str,
-    inherited: TcpListener,
-    configured: std::net::SocketAddr,
-) -> Result<TcpListener, StartupError> {
-    // The variable was set for the first scheduler, and its successors inherit it.
-    let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
-    if names.split(':').any(|given| given == name) {
-        warn_if_ignored(name, &inherited, configured);
-        return Ok(inherited);
-    }
-    let is_same = configured.port() == 0 || inherited.local_addr().is_ok_and(|address| address == configured);
-    if is_same { Ok(inherited) } else { listen(configured) }
-}
-
-/// Warns when a socket of the service manager has another address than the configured one.
-fn warn_if_ignored(name: &str, listener: &TcpListener, address: std::net::SocketAddr) {
-    if let Ok(given) = listener.local_addr()
-        && given != address
-    {
-        tracing::warn!(%given, configured = %address, "the service manager's socket `{name}` is used, the configured address is not");
-    }
-}
-
 /// Makes a folder if it does not exist, and checks that this process can write into it.
 fn writable_folder(folder: &Path, mode: u32) -> Result<(), StartupError> {
     DirBuilder::new().recursive(true).mode(mode).create(folder).map_err(at("create", folder))?;
@@ -270,104 +189,9 @@ fn writable_folder(folder: &Path, mode: u32) -> Result<(), StartupError> {
         .map_err(|errno| at("write into", folder)(errno.into()))
 }
 
-fn listen(address: std::net::SocketAddr) -> Result<TcpListener, StartupError> {
-    let bound = tcp_listener(address).and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
-    bound.map_err(|source| StartupError::Listen { address, source })
-}
-
-/// Listens with the longest queue: clients arrive in bursts, and beyond the standard library's queue of 128 the kernel drops the first
-/// packet of a connection, whose client then waits for seconds.
-fn tcp_listener(address: std::net::SocketAddr) -> io::Result<TcpListener> {
-    let listener = TcpListener::bind(address)?;
-    nix::sys::socket::listen(&listener, Backlog::MAXCONN)?;
-    Ok(listener)
-}
-
-/// Sockets from the service manager, by name.
-#[allow(unsafe_code, reason = "descriptors of LISTEN_FDS have no owner yet")]
-fn inherited_sockets() -> std::collections::HashMap<String, OwnedFd> {
-    let Ok(fds) = sd_notify::listen_fds_with_names() else { return std::collections::HashMap::new() };
-    fds.map(|(fd, name): (RawFd, String)| {
-        // SAFETY: the service manager opened these descriptors for this process and nothing else here uses them;
-        // `listen_fds_with_names` checks that LISTEN_PID is this process.
-        (name, unsafe { OwnedFd::from_raw_fd(fd) })
-    })
-    .collect()
-}
-
-/// Starts the launcher unless one listens already: launchers outlive their scheduler. A launcher that was started by hand for other folders
-/// is replaced: its instances keep running, until this scheduler ends them.
-fn start_launcher(directories: &Directories, config_file: Option<&Path>, uid: Uid) -> Result<(), StartupError> {
-    let own = std::env::current_exe().map_err(at("find", Path::new("/proc/self/exe")))?;
-    let program = own.with_file_name("omni-launcher");
-    let mut command = Command::new(&program);
-    command.arg("--keep").arg("--scheduler-uid").arg(uid.to_string());
-    if let Some(file) = config_file {
-        command.arg("--config").arg(std::path::absolute(file).map_err(at("resolve", file))?);
-    }
-    let models = match &directories.models {
-        Models::Folder(folder) => ("--models", folder),
-        Models::Single(single) => ("--model", &single.dir),
-    };
-    let flags = [
-        models,
-        ("--state-dir", &directories.state),
-        ("--cache-dir", &directories.cache),
-        ("--runtime-dir", &directories.runtime),
-    ];
-    for (flag, path) in flags {
-        command.arg(flag).arg(path);
-    }
-    if let Some(running) = RunningLauncher::find(&directories.runtime.join("launcher.sock")) {
-        let wanted: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
-        if running.was_started_with(&wanted) {
-            return Ok(());
-        }
-        running.end(&wanted)?;
-    }
-    // Readiness is notified by this process, later.
-    command.env_remove("NOTIFY_SOCKET");
-    // The keeper detaches itself from this process's session; it logs to the same standard error.
-    command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().map_err(at("start", &program))?;
-    Ok(())
-}
-
-/// Starts a successor of this scheduler with the same command line, and a socket as its standard input.
-///
-/// # Errors
-/// The program cannot be started.
-pub fn start_successor(program: &Path) -> Result<(OwnedFd, Child), PathError> {
-    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-    let pair = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC);
-    let (ours, theirs) = pair.map_err(|errno| PathError::at("make a socket for", program)(errno.into()))?;
-    let mut command = Command::new(program);
-    let arguments = std::env::args_os().skip(1).filter(|argument| argument != SUCCEED);
-    command.args(arguments).arg(SUCCEED).stdin(Stdio::from(theirs)).stdout(Stdio::null());
-    // The variable names this process. Without it, the service manager's watchdog watches the successor.
-    command.env_remove("WATCHDOG_PID");
-    let child = command.spawn().map_err(PathError::at("start", program))?;
-    Ok((ours, child))
-}
-
-/// Runs `act` with the rights of the node's user, then becomes root again. Changes the whole process: no other thread runs yet.
-fn as_user<T>(uid: Uid, gid: Gid, act: impl FnOnce() -> T) -> Result<T, StartupError> {
-    let refused = |errno: Errno| StartupError::Drop { uid: uid.as_raw(), source: errno.into() };
-    let (own_uid, own_gid, own_groups) = (geteuid(), getegid(), getgroups().map_err(refused)?);
-    setgroups(&[]).and_then(|()| setegid(gid)).and_then(|()| seteuid(uid)).map_err(refused)?;
-    let done = act();
-    seteuid(own_uid).and_then(|()| setegid(own_gid)).and_then(|()| setgroups(&own_groups)).map_err(refused)?;
-    Ok(done)
-}
-
 fn can_enter(runtime: &Path, uid: Uid) -> Result<(), StartupError> {
     faccessat(AT_FDCWD, runtime, AccessFlags::X_OK, AtFlags::AT_EACCESS)
         .map_err(|_| StartupError::Closed { path: runtime.to_owned(), uid: uid.as_raw() })
-}
-
-/// Drops privileges for good: real, effective and saved ids, supplementary groups; the kernel clears all capabilities with the uid.
-fn drop_privileges(uid: Uid, gid: Gid) -> Result<(), StartupError> {
-    let steps = setgroups(&[]).and_then(|()| setgid(gid)).and_then(|()| setuid(uid));
-    steps.map_err(|errno| StartupError::Drop { uid: uid.as_raw(), source: errno.into() })
 }
 
 #[cfg(test)]
