@@ -1,8 +1,12 @@
 //! Control API on `<runtime-dir>/control.sock`, which `omnictl` uses. Its values are in `omni-control-api`.
 
+mod logs;
+mod refusal;
 mod route;
 mod stack;
 
+use self::logs::logs;
+use self::refusal::Refusal;
 use self::route::{ModelEndpoint, Route};
 use super::admin::resource_use;
 use super::answer::AnswerBody;
@@ -22,13 +26,6 @@ use omni_workers_ai::model_name;
 use serde::Serialize;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
-
-/// Kind of a refusal for lack of permission.
-const NOT_ALLOWED: &str = "not-allowed";
-/// Lines of a log that are sent by default.
-const LOG_LINES: usize = 100;
-/// Lines that are queued for a slow reader of a log.
-const LOG_QUEUE: usize = 64;
 
 /// Addresses of the listeners, with warnings about them.
 #[derive(Debug, Clone)]
@@ -63,65 +60,14 @@ pub(crate) struct Caller {
     pub role: Option<Role>,
 }
 
-/// Refusal of a request to the control API.
-struct Refusal {
-    status: StatusCode,
-    kind: &'static str,
-    detail: String,
-}
-
-impl Refusal {
-    fn no_such_model(name: &str) -> Self {
-        Self {
-            status: StatusCode::NOT_FOUND,
-            kind: "no-such-model",
-            detail: format!("there is no model `{name}` on this node"),
-        }
-    }
-
-    fn models_unknown() -> Self {
-        Self {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            kind: "models-unknown",
-            detail: "this node does not know its models yet: its launcher has not read the models folder".to_owned(),
-        }
-    }
-
-    /// Refusal of a command that was carried out and cannot be persisted.
-    fn not_persisted(model: &api::Model, why: &str) -> Self {
-        Self {
-            status: StatusCode::INSUFFICIENT_STORAGE,
-            kind: "not-kept",
-            detail: format!(
-                "the command was carried out and `{}` is {}, but the node could not write that down: {why}. The next scheduler \
-                 would not know it: make room in the state directory, then repeat the command",
-                model.name,
-                model.state.as_str()
-            ),
-        }
-    }
-
-    fn single_model(detail: String) -> Self {
-        Self { status: StatusCode::CONFLICT, kind: "single-model", detail }
-    }
-
-    fn method(allowed: &str) -> Self {
-        Self {
-            status: StatusCode::METHOD_NOT_ALLOWED,
-            kind: "bad-request",
-            detail: format!("this route takes {allowed}"),
-        }
-    }
-}
-
 /// Serves one request of a caller.
 pub(crate) async fn serve(control: &Control, caller: &Caller, request: Request<Incoming>) -> Response<AnswerBody> {
     let path = request.uri().path().to_owned();
-    let answer = match authorise(control, caller, request.method(), &path) {
+    let response = match authorise(control, caller, request.method(), &path) {
         Ok(route) => answer(control, route, request).await,
         Err(refusal) => Err(refusal),
     };
-    answer.unwrap_or_else(problem)
+    response.unwrap_or_else(Refusal::into_response)
 }
 
 /// The route of a request. Refused unless the caller has its role, it exists, and it accepts the method.
@@ -130,19 +76,10 @@ fn authorise<'a>(control: &Control, caller: &Caller, method: &Method, path: &'a 
     // A caller without the role to read does not learn which routes exist.
     let (accepted, role) = route.map_or((Method::GET, Role::Read), Route::requires);
     if caller.role < Some(role) {
-        let Caller { peer, .. } = caller;
         let allowed = control.owners.describe(role);
-        return Err(Refusal {
-            status: StatusCode::FORBIDDEN,
-            kind: NOT_ALLOWED,
-            detail: format!("{method} {path} is for {allowed}; you are {peer}"),
-        });
+        return Err(Refusal::not_allowed(method, path, &allowed, &caller.peer));
     }
-    let route = route.ok_or_else(|| Refusal {
-        status: StatusCode::NOT_FOUND,
-        kind: "bad-request",
-        detail: "no such route; GET /openapi.json lists them".to_owned(),
-    })?;
+    let route = route.ok_or_else(Refusal::no_such_route)?;
     if *method == accepted { Ok(route) } else { Err(Refusal::method(accepted.as_str())) }
 }
 
@@ -316,43 +253,6 @@ fn parameter<'a>(query: &'a str, key: &str) -> Option<&'a str> {
     query.split('&').find_map(|pair| pair.strip_prefix(key)?.strip_prefix('='))
 }
 
-/// Responds with the last lines of a log and, with `follow=true`, every further line until the reader hangs up, or the model is gone or
-/// handed over.
-fn logs(node: &Arc<Node>, model: &Arc<Model>, query: &str) -> Response<AnswerBody> {
-    let lines = parameter(query, "lines").and_then(|text| text.parse().ok()).unwrap_or(LOG_LINES);
-    let mut follow = parameter(query, "follow") == Some("true");
-    let ring = Arc::clone(&model.logs);
-    let (node, mut state) = (Arc::clone(node), model.subscribe());
-    let (sender, receiver) = mpsc::channel(LOG_QUEUE);
-    tokio::spawn(async move {
-        let mut newest = ring.subscribe();
-        newest.mark_unchanged();
-        let (mut entries, mut next) = ring.last(lines);
-        loop {
-            for entry in entries {
-                let mut line = serde_json::to_vec(&entry).unwrap_or_default();
-                line.push(b'\n');
-                if sender.send(line.into()).await.is_err() {
-                    return;
-                }
-            }
-            if !follow {
-                return;
-            }
-            tokio::select! {
-                changed = newest.changed() => follow = changed.is_ok(),
-                () = async { while state.changed().await.is_ok() {} } => follow = false,
-                () = node.relieved() => follow = false,
-                () = sender.closed() => return,
-            }
-            (entries, next) = ring.since(next);
-        }
-    });
-    let mut response = Response::new(AnswerBody::Lines(receiver));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
-    response
-}
-
 fn raw_lines(lines: Vec<u8>) -> Response<AnswerBody> {
     raw("application/x-ndjson", lines.into())
 }
@@ -364,19 +264,5 @@ fn json(value: &impl Serialize) -> Response<AnswerBody> {
 fn raw(media: &'static str, body: Bytes) -> Response<AnswerBody> {
     let mut response = Response::new(AnswerBody::full(body));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
-    response
-}
-
-/// Renders a refusal as `application/problem+json`.
-fn problem(refusal: Refusal) -> Response<AnswerBody> {
-    let problem = api::Problem {
-        kind: refusal.kind.to_owned(),
-        title: refusal.status.canonical_reason().unwrap_or_default().to_owned(),
-        status: refusal.status.as_u16(),
-        detail: refusal.detail,
-    };
-    let body = serde_json::to_vec(&problem).unwrap_or_default();
-    let mut response = raw("application/problem+json", body.into());
-    *response.status_mut() = refusal.status;
     response
 }

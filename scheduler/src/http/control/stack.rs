@@ -1,6 +1,6 @@
 //! Stacks of a model's threads. Instances write them to their logs on request; the response has these lines.
 
-use super::Refusal;
+use super::refusal::Refusal;
 use crate::model::output::{is_stack, output};
 use crate::model::{Message, Model};
 use hyper::StatusCode;
