@@ -38,7 +38,7 @@ impl SingleModelWatch {
     pub(crate) async fn next(&mut self) -> SingleEvent {
         let Some(name) = &self.name else { return pending().await };
         if self.node.find(name.as_str()).is_none() {
-            self.node.whole_scan().await; // adds the model when its directory is reported
+            self.node.whole_scan().await; // the model exists once its directory was reported
         }
         let Some(model) = self.node.find(name.as_str()) else { return pending().await };
         let mut view = model.subscribe();

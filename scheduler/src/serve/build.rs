@@ -70,7 +70,7 @@ impl Daemon {
         let config_summary = config_summary(&config, tokens.as_ref(), tls.as_ref());
         let share = descriptors::share(descriptors::limit(), config.server.connections);
         let prepared = Prepared::new(&config, tokens, tls.as_ref(), &tcp, share)?;
-        // From here on the node belongs to this scheduler: everything that can be refused was done.
+        // Steps that can fail come first: from here on the node belongs to this scheduler.
         let inheritance = match predecessor {
             Some(predecessor) => Some(predecessor.take_over(&config_summary).await.map_err(io::Error::other)?),
             None => None,

@@ -41,7 +41,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// Limit of connections, each: to the admin listener, of readers to the control socket, and of writers to it.
+/// Limit of connections to the admin listener. The control socket has the same limit for readers, and again for writers.
 const ADMIN_CONNECTIONS: u32 = 64;
 
 /// Configuration and sockets that the daemon starts with.

@@ -12,7 +12,7 @@ use std::time::Duration;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Daemon {
-    /// Finishes open requests and, unless they keep running, stops the models.
+    /// Finishes open requests, and stops the models unless they are left to another scheduler.
     pub(super) async fn shut_down(self, ending: Ending, signals: &mut Signals) {
         let Self { node, directories, mut http, control, listeners, .. } = self;
         control.stop_accepting();

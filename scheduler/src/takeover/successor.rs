@@ -163,7 +163,7 @@ pub async fn hand_over(
     node.serves_elsewhere(SuccessorHandle::new(Arc::clone(&successor.socket)));
     let (to_data, mut from_data) = mpsc::channel(connections);
     let (to_admin, mut from_admin) = mpsc::channel(connections);
-    // With TLS no connection can move: the successor would read plain HTTP as TLS, and connections without TLS should end soon.
+    // A successor with TLS would read plain HTTP as TLS. Connections without TLS are closed after their next response.
     data.send_replace(if tls { ListenerPhase::ClosingAfterResponse } else { ListenerPhase::HandingOver(to_data) });
     admin.send_replace(ListenerPhase::HandingOver(to_admin));
     done(Ok(Upgrade { pid, changes }));
