@@ -6,6 +6,7 @@
 
 pub mod backoff;
 pub mod capacity;
+pub mod deadlines;
 pub mod dispatch;
 pub mod fleet;
 pub mod intake;
@@ -13,6 +14,7 @@ pub mod liveness;
 pub mod residency;
 pub mod scaling;
 pub mod single;
+pub mod versions;
 
 /// Point in time, as the time since the scheduler started.
 pub type Moment = std::time::Duration;
@@ -22,10 +24,10 @@ fn nanos(time: Moment) -> u64 {
     time.as_nanos() as u64
 }
 
-/// Content of a model's directory, numbered by the model's task in the order of discovery; unique for its life.
+/// Content of a model's directory, numbered by the model's actor in the order of discovery; unique for its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(pub u32);
 
-/// Instance of a model, numbered in the order of starts and adoptions; unique for the life of the model's task.
+/// Instance of a model, numbered in the order of starts and adoptions; unique for the life of the model's actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceNumber(pub u32);
