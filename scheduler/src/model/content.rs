@@ -1,4 +1,4 @@
-//! What a model directory says: its snapshot and its manifest, parsed once for each content.
+//! Content of a model's directory: its snapshot and its manifest, parsed once for each content.
 
 use omni_capacity::need;
 use omni_config::Foreign;
@@ -12,7 +12,7 @@ use omni_policy::fleet::Settings;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-// What is left is for what the node puts beside it: names and numbers, a card, why an instance could not be started.
+// The rest of a message is for what the node adds: names and numbers, a card, the reason why a start failed.
 const _: () = assert!(MOST_SAID + 16 * 1024 <= MAX_PACKET, "a manifest fits into a message");
 
 /// Tells the engine from which level on libraries' lines are wanted, where that is not the default.
@@ -21,7 +21,7 @@ const LOG_LEVEL: &str = "OMNI_LOG_LIBRARIES";
 /// A content that can be served.
 #[derive(Debug, Clone)]
 pub struct Content {
-    /// Its digest: the model's version.
+    /// Digest: the model's version.
     pub snapshot: SnapshotDigest,
     /// The manifest, defaults filled in.
     pub manifest: Manifest,
@@ -32,7 +32,7 @@ pub struct Content {
 /// A content that cannot be served.
 #[derive(Debug, Clone)]
 pub struct Unservable {
-    /// Its digest; `None` when no snapshot could be taken.
+    /// Digest; `None` when no snapshot could be taken.
     pub snapshot: Option<SnapshotDigest>,
     /// Why, for the model's author.
     pub message: String,
@@ -170,7 +170,7 @@ fn env(manifest: &Manifest) -> BTreeMap<String, String> {
     own.chain(told).collect()
 }
 
-/// What a manifest asks for, and where the operator lists who may have it.
+/// Message about a resource that a manifest requests and the operator has not granted; `list`: key of the grants.
 fn not_granted(asked: &str, list: &str) -> String {
     format!(
         "`{asked}` is not allowed for this model: the operator has to list it under `{list}` of the node's configuration"

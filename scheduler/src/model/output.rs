@@ -1,8 +1,8 @@
-//! What a line of a model says of itself: how important it is, and which request it belongs to. Pure.
+//! Level and request id of a line of output, as the line itself gives them. Pure.
 //!
 //! Lines of `context.logger`, and tracebacks, begin with `LEVEL [request id] ` (`worker/python/omni/_log.py`); other
-//! programs' lines may begin with `<3>`, as systemd's do (sd-daemon(3)). It is the model's word, and good for nothing but
-//! to find its own lines again.
+//! programs' lines may begin with `<3>`, as systemd's do (sd-daemon(3)). A model can write any of this: it serves only to
+//! find the model's own lines again.
 
 /// How important a line is; none less than information, since a model's lines are wanted, or it would not print them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(crate) enum Level {
 pub(crate) struct Output<'a> {
     /// How important it is.
     pub(crate) level: Level,
-    /// Of a line that was written while there was one.
+    /// Request that was being served when the line was written, if any.
     pub(crate) request_id: Option<&'a str>,
     /// The rest.
     pub(crate) text: &'a str,
@@ -29,7 +29,7 @@ pub(crate) struct Output<'a> {
 /// Ids of four requests, with commas between them.
 const LONGEST_IDS: usize = 4 * 64 + 3;
 
-/// Whether a line is one of those that Python's `faulthandler` writes: where the threads of a process are.
+/// Returns whether a line is one of those with which Python's `faulthandler` shows where a process's threads are.
 pub(crate) fn is_stack(line: &str) -> bool {
     let begins =
         ["Fatal Python error: ", "Thread 0x", "Current thread ", "Stack (most recent call first)", "  Binary file \""];
