@@ -3,12 +3,12 @@
 //! The launcher may come later than the scheduler and may be restarted at any time; models that run are not touched by
 //! that. What is asked of it waits in a bounded outbox, and whoever asks when that is full is told that it is away.
 
-mod away;
 mod connection;
+mod error;
 mod quitting;
 mod serves;
 
-pub use away::Away;
+pub use error::LauncherError;
 
 use crate::metrics::BuildMetrics;
 use crate::model::Message;
@@ -91,7 +91,7 @@ struct Route {
     asked: bool,
 }
 
-/// For the models' tasks.
+/// For the models' actors.
 #[derive(Debug, Clone)]
 pub struct LauncherHandle {
     outbox: mpsc::Sender<ToLauncher>,
@@ -148,7 +148,12 @@ impl LauncherHandle {
     ///
     /// # Errors
     /// The launcher cannot be asked: no answer will come.
-    pub fn prepare(&self, model: &ModelName, content: &Content, inbox: &mpsc::Sender<Message>) -> Result<(), Away> {
+    pub fn prepare(
+        &self,
+        model: &ModelName,
+        content: &Content,
+        inbox: &mpsc::Sender<Message>,
+    ) -> Result<(), LauncherError> {
         let snapshot = content.snapshot.clone();
         let require_hashes = content.manifest.python.require_hashes;
         self.routes().preparing.entry(snapshot.clone()).or_default().push(inbox.clone());
@@ -165,7 +170,7 @@ impl LauncherHandle {
             if let Some(waiting) = self.routes().preparing.get_mut(&snapshot) {
                 waiting.retain(|other| !other.same_channel(inbox));
             }
-            return Err(Away::Silent);
+            return Err(LauncherError::Silent);
         }
         Ok(())
     }
@@ -187,12 +192,12 @@ impl LauncherHandle {
     ///
     /// # Errors
     /// The launcher cannot be asked: there is no instance, and no answer will come.
-    pub fn start_instance(&self, spec: StartSpec, inbox: &mpsc::Sender<Message>) -> Result<(), Away> {
+    pub fn start_instance(&self, spec: StartSpec, inbox: &mpsc::Sender<Message>) -> Result<(), LauncherError> {
         let id = spec.instance.clone();
         self.routes().instances.insert(id.clone(), Route { inbox: inbox.clone(), asked: true });
         if !self.connected() || self.outbox.try_send(ToLauncher::Start(Box::new(spec))).is_err() {
             self.routes().instances.remove(&id);
-            return Err(Away::Silent);
+            return Err(LauncherError::Silent);
         }
         Ok(())
     }
@@ -257,7 +262,7 @@ impl LauncherHandle {
             FromLauncher::Progress { snapshot, line } => {
                 let inboxes = self.routes().preparing.get(&snapshot).cloned().unwrap_or_default();
                 for inbox in inboxes {
-                    let _ = inbox.try_send(Message::BuildProgress(snapshot.clone(), line.clone()));
+                    let _ = inbox.try_send(Message::BuildLine(snapshot.clone(), line.clone()));
                 }
             }
             FromLauncher::Prepared { snapshot, environment } => {
@@ -269,7 +274,7 @@ impl LauncherHandle {
             FromLauncher::Build { snapshot, stage } => {
                 let inboxes = self.routes().preparing.get(&snapshot).cloned().unwrap_or_default();
                 for inbox in inboxes {
-                    let _ = inbox.send(Message::Build(snapshot.clone(), stage.clone())).await;
+                    let _ = inbox.send(Message::BuildStage(snapshot.clone(), stage.clone())).await;
                 }
             }
             FromLauncher::Builds { wheels, source } => self.builds.set(wheels, source),
@@ -289,7 +294,7 @@ impl LauncherHandle {
                 if route.is_none() {
                     let _ = seen.send(Seen::Stranger { instance: instance.clone() }).await;
                 }
-                tell(route, Message::Started(instance)).await;
+                tell(route, Message::WorkerStarted(instance)).await;
             }
             FromLauncher::Runs { instance } => {
                 if !self.routes().instances.contains_key(&instance) {
@@ -304,8 +309,11 @@ impl LauncherHandle {
                 let route = self.routes().instances.remove(&instance);
                 // Not started by the one that was asked: an earlier launcher, which may have begun.
                 let unanswered = route.as_ref().is_some_and(|route| route.asked);
-                let message =
-                    if unanswered { Message::NotAsked(instance) } else { Message::WorkerGone(instance, cause) };
+                let message = if unanswered {
+                    Message::StartNotRequested(instance)
+                } else {
+                    Message::WorkerExited(instance, cause)
+                };
                 tell(route, message).await;
             }
         }

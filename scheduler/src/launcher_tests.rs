@@ -28,11 +28,11 @@ async fn who_asks_a_launcher_that_is_not_there_is_told_at_once() {
     let snapshot = SnapshotDigest::parse(&"0".repeat(64)).unwrap();
     let content = Content::parse(&name, snapshot.clone(), None, &NodeConfig::default()).unwrap();
     let (inbox, told) = mpsc::channel(4);
-    assert_eq!(handle.prepare(&name, &content, &inbox), Err(Away::Silent));
+    assert_eq!(handle.prepare(&name, &content, &inbox), Err(LauncherError::Silent));
     let id = InstanceId::parse("0123456789ab").unwrap();
     let environment = omni_node_protocol::id::EnvironmentKey::parse(&"0".repeat(64)).unwrap();
     let spec = content.start_spec(&name, id.clone(), environment, &NodeConfig::default());
-    assert_eq!(handle.start_instance(spec, &inbox), Err(Away::Silent));
+    assert_eq!(handle.start_instance(spec, &inbox), Err(LauncherError::Silent));
     assert!(told.is_empty(), "no answer comes beside");
 }
 

@@ -10,10 +10,10 @@ mod succession;
 
 pub use succession::Held;
 
-use crate::clock::unix_ms;
 use crate::launcher::{LauncherHandle, Seen};
 use crate::metrics::Metrics;
 use crate::model::content::{Content, Unservable};
+use crate::model::services::{Activity, Clock, ModelServices};
 use crate::model::{self, Message, Model};
 use crate::takeover::{PredecessorWatch, SuccessorHandle, UnfinishedWork};
 use not_served::{NotServed, refused};
@@ -31,7 +31,7 @@ use omni_store::{PersistedState, StateStore, age_removed, expired};
 use omni_task::{Heartbeat, Watchdog};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
@@ -56,9 +56,9 @@ pub enum NotFound {
 #[derive(Debug)]
 pub struct NodeContext {
     /// The node's configuration.
-    pub config: NodeConfig,
-    /// The moment zero of all policies.
-    pub started: Instant,
+    pub config: Arc<NodeConfig>,
+    /// Clock of the policies.
+    pub clock: Clock,
     /// Where models are.
     pub models: Models,
     /// Where sockets are.
@@ -70,29 +70,31 @@ pub struct NodeContext {
     /// What all instances together may use.
     pub capacity: CapacityHandle,
     /// State of models that outlives this scheduler.
-    pub state: StateStore,
+    pub state: Arc<StateStore>,
     /// Sees whether the tasks still take turns.
     pub watchdog: Watchdog,
     /// What clients of the data listener must show, where they must.
     pub tokens: Option<omni_auth::Tokens>,
     /// What bodies of requests and answers may take in memory.
     pub budget: Arc<BodyBudget>,
-    /// Models that have something in flight.
-    pub busy_models: AtomicI64,
-    /// When that number last changed, in milliseconds since the Unix epoch.
-    pub touched_unix_ms: AtomicU64,
+    /// Activity of the models.
+    pub activity: Arc<Activity>,
 }
 
 impl NodeContext {
-    /// The socket of an instance's worker.
-    #[must_use]
-    pub fn instance_socket(&self, id: &InstanceId) -> PathBuf {
-        self.runtime_dir.join("instances").join(format!("{id}.sock"))
-    }
-
-    /// Work began or ended just now.
-    pub fn touch(&self) {
-        self.touched_unix_ms.store(unix_ms(), Ordering::Relaxed);
+    /// The services that a model uses.
+    fn services(&self, launcher: &LauncherHandle) -> ModelServices {
+        ModelServices {
+            clock: self.clock,
+            config: Arc::clone(&self.config),
+            runtime_dir: self.runtime_dir.clone(),
+            launcher: launcher.clone(),
+            capacity: self.capacity.clone(),
+            gpu: self.gpu.clone(),
+            store: Arc::clone(&self.state),
+            activity: Arc::clone(&self.activity),
+            watchdog: self.watchdog.clone(),
+        }
     }
 }
 
@@ -221,8 +223,7 @@ impl Node {
     /// When the node last had something to do; `None` while it has.
     #[must_use]
     pub fn idle_since(&self) -> Option<u64> {
-        let busy = self.context.busy_models.load(Ordering::Relaxed) > 0;
-        (!busy).then(|| self.context.touched_unix_ms.load(Ordering::Relaxed))
+        self.context.activity.idle_since()
     }
 
     /// Whether the node is shutting down.
@@ -247,7 +248,7 @@ impl Node {
             (metrics, self.context.budget.share()),
             PersistedState { removed_for_ms: None, ..lasting.clone() },
         );
-        model::task::spawn(Arc::clone(&model), ends, lasting, Arc::clone(&self.context), self.launcher.clone());
+        model::actor::spawn(Arc::clone(&model), ends, lasting, self.context.services(&self.launcher));
         models.insert(name.clone(), Arc::clone(&model));
         model
     }
@@ -334,7 +335,7 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, heartbeat: Hear
                     }
                     let content =
                         content.map(Box::new).map_err(|message| Unservable { snapshot: Some(snapshot), message });
-                    let _ = node.add(&name).tell(Message::Content(content)).await;
+                    let _ = node.add(&name).send(Message::Content(content)).await;
                     told.insert(name);
                 }
                 Err(error) => tracing::warn!(%error, "a directory's name is no model's name"),
@@ -354,7 +355,7 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, heartbeat: Hear
                     let message =
                         format!("the launcher that runs was not started with `--model {}`", single.dir.display());
                     let unservable = Unservable { snapshot: None, message };
-                    let _ = node.add(&single.name).tell(Message::Content(Err(unservable))).await;
+                    let _ = node.add(&single.name).send(Message::Content(Err(unservable))).await;
                 }
                 for model in node.models() {
                     if !told.contains(&model.name) {
@@ -378,6 +379,6 @@ async fn remove(node: &Arc<Node>, name: &ModelName) {
     if let Some(model) = removed {
         tracing::info!(model = %name, "model removed");
         node.retire(name, model.retire().unwrap_or_default());
-        let _ = model.tell(Message::Removed).await;
+        let _ = model.send(Message::Removed).await;
     }
 }

@@ -62,7 +62,7 @@ pub(crate) async fn resource_use(node: &Node) -> Vec<(Arc<Model>, Option<Stats>)
     let mut asked = Vec::new();
     for model in node.models() {
         let (sender, receiver) = mpsc::channel(REPORTS);
-        if model.tell(Message::Stats(sender)).await {
+        if model.send(Message::Stats(sender)).await {
             asked.push((model, receiver));
         }
     }
@@ -157,7 +157,7 @@ fn capacity(node: &Node, known: Option<&HeaderValue>) -> Response<Bytes> {
 
 fn model_capacity(model: &Model, away: &HashSet<String>) -> ModelCapacity {
     let view = model.view();
-    let concurrency = model.front().content.map_or(0, |content| u64::from(content.manifest.scaling.concurrency));
+    let concurrency = model.admission().content.map_or(0, |content| u64::from(content.manifest.scaling.concurrency));
     let (ready, startable) = match view.state {
         State::Ready => (true, true),
         State::Stopped => (false, !view.held),

@@ -115,7 +115,7 @@ impl ModelRequest<'_> {
             }
             Err(_) => {
                 request.on_deadline();
-                let build = self.model.front().build;
+                let build = self.model.admission().build;
                 return Err(build.map_or(Failure::Deadline, |build| Failure::DeadlineBuilding { build }));
             }
         };
@@ -135,7 +135,7 @@ impl ModelRequest<'_> {
         if self.node.draining() {
             return Err(Failure::ShuttingDown);
         }
-        let front = self.model.first_front().await;
+        let front = self.model.first_admission().await;
         match front.refusing {
             // There is none for a model that this request starts again.
             Some(failure) => Err(failure),

@@ -1,4 +1,4 @@
-//! What is counted of a model: families with the model's name as a label, and the handles that its task holds.
+//! What is counted of a model: families with the model's name as a label, and the handles that its actor holds.
 //!
 //! What always holds: a model that is gone has no series left. Its directory may come back before what it had has
 //! ended: then two tasks have the same series, and the last of them takes them along.

@@ -1,13 +1,14 @@
-//! A model on this node: the handle that everybody else holds, and the messages its task takes.
+//! A model on this node: its handle, and the messages to its actor.
 //!
-//! One task owns a model: its life, its queue, its instances and their data connections ([`task`]). Others talk to it
-//! through a bounded inbox; cancellations and credit go through [`Signals`], which are bounded by the requests that
-//! exist, so that they can never be refused for want of room.
+//! The [`actor`] owns the model: lifecycle, queue, instances and their data connections. Others send it messages through a
+//! bounded inbox; cancellations and credit go through [`Signals`], which are bounded by the requests that exist and can
+//! never be refused.
 
+pub(crate) mod actor;
 pub mod content;
 pub mod logs;
 pub(crate) mod output;
-pub mod task;
+pub(crate) mod services;
 pub mod worker_link;
 
 use crate::metrics::ModelMetrics;
@@ -37,76 +38,76 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use worker_link::WorkerLink;
 
-/// Messages that may wait for a model's task.
+/// Capacity of an actor's inbox.
 const INBOX: usize = 1024;
 
-/// What a model's task is told.
+/// A message to the actor of a model.
 #[derive(Debug)]
 pub enum Message {
     /// A request of a client.
     Submit(Box<Submission>),
-    /// The directory's content, or why it cannot be served.
+    /// Content of the directory, or the reason why it cannot be served.
     Content(Result<Box<Content>, Unservable>),
-    /// The directory is gone.
+    /// The directory was removed.
     Removed,
-    /// The node ends at once: every instance is killed.
+    /// Kill every instance: the node ends at once.
     Kill,
-    /// A line of the environment's build.
-    BuildProgress(SnapshotDigest, String),
-    /// The environment is there.
+    /// A line of the build of an environment.
+    BuildLine(SnapshotDigest, String),
+    /// Stage of the build of an environment.
+    BuildStage(SnapshotDigest, BuildStage),
+    /// An environment is ready.
     Prepared(SnapshotDigest, EnvironmentKey),
-    /// The environment cannot be made.
+    /// An environment cannot be built.
     PrepareFailed {
-        /// Of which content.
+        /// Content that it is for.
         snapshot: SnapshotDigest,
-        /// The builder's words.
+        /// Output of the builder.
         message: String,
-        /// Trying again cannot help.
+        /// No retry can help.
         permanent: bool,
-        /// The least pause before the next try, of a build that timed out.
+        /// The least pause before a retry, after a build that timed out.
         after: Option<Duration>,
     },
-    /// The stage of the environment's build.
-    Build(SnapshotDigest, BuildStage),
-    /// The launcher has started the worker.
-    Started(InstanceId),
-    /// The launcher could not.
+    /// The launcher has started a worker.
+    WorkerStarted(InstanceId),
+    /// The launcher could not start a worker.
     StartFailed(InstanceId, String),
-    /// The launcher that was to start it is gone, and nothing is left of what it may have done.
-    NotAsked(InstanceId),
-    /// The launcher says that the worker is gone.
-    WorkerGone(InstanceId, ExitCause),
-    /// The launcher is lost.
+    /// The launcher that was to start a worker is lost, and nothing is left of what it may have done.
+    StartNotRequested(InstanceId),
+    /// The launcher saw a worker exit.
+    WorkerExited(InstanceId, ExitCause),
+    /// The connection to the launcher is lost.
     LauncherLost,
-    /// The worker of an instance that was asked for is connected.
-    Connected(Box<Welcome>, WorkerLink),
-    /// An instance of an earlier scheduler.
+    /// The worker of an instance is connected.
+    WorkerConnected(Box<Welcome>, WorkerLink),
+    /// Take over an instance of an earlier scheduler.
     Adopt(Box<Adoption>),
-    /// The worker speaks.
-    Worker(InstanceId, FromWorker),
-    /// The worker's connection ended.
-    WorkerClosed(InstanceId),
-    /// Another scheduler takes the model: what no instance has goes back to who asked.
-    Leave(Leave),
-    /// So many requests of the scheduler before this one an instance has still.
-    Elsewhere(InstanceId, u32),
-    /// The scheduler before this one has ended: no instance has any of its.
-    NoneElsewhere,
-    /// A person's word, answered with the state after it was taken, or with why it cannot be.
-    Order(Order, oneshot::Sender<Result<api::Model, String>>),
-    /// The GPU task speaks, of the instance with this key.
+    /// A worker has sent a message.
+    WorkerMessage(InstanceId, FromWorker),
+    /// A worker cannot be reached, or its connection has ended.
+    WorkerDisconnected(InstanceId),
+    /// Hand the model over to another scheduler: requests that no instance got are returned to their submitters.
+    HandOver(HandOver),
+    /// Number of requests the previous scheduler still has in flight on this instance.
+    ExternalRequests(InstanceId, u32),
+    /// The previous scheduler has exited: no instance has requests of it any more.
+    PredecessorExited,
+    /// A command of an operator, answered with the state after it or the reason why it is refused.
+    Command(AdminCommand, oneshot::Sender<Result<api::Model, String>>),
+    /// Decision of the residency policy about the instance with this key.
     Gpu(InstanceKey, gpu::Decision),
-    /// The node's capacity speaks, of the instance with this key.
+    /// Decision of the capacity about the instance with this key.
     Capacity(ReservationId, capacity::Decision),
-    /// An instance on the node has ended, after this model was refused room for one.
+    /// An instance on the node has ended, after this model was refused capacity.
     Room,
-    /// Asks each instance for its use, which is answered by those that are there. The channel has room for all.
+    /// Have each instance report its statistics to this channel, which has space for all.
     Stats(mpsc::Sender<Stats>),
-    /// All instances are to write where their threads are; the answer is how many were asked.
+    /// Have all instances write their stacks; answered with the number of instances asked.
     Stacks(oneshot::Sender<usize>),
-    /// Asks for the versions that can be served again.
+    /// Report the versions that can be served again.
     History(oneshot::Sender<api::History>),
-    /// Asks how the number of instances comes about.
+    /// Explain the number of instances.
     Explain(oneshot::Sender<api::Explain>),
 }
 
@@ -119,45 +120,45 @@ pub struct Submission {
     pub request: Request,
 }
 
-/// Who hears what a model leaves behind with its instances.
+/// Receivers of the progress of a hand-over.
 #[derive(Debug)]
-pub struct Leave {
-    /// Instances that have requests still, and how many.
-    pub busy: oneshot::Sender<BTreeMap<InstanceId, u32>>,
-    /// Hears when it is fewer.
-    pub has: mpsc::Sender<Has>,
+pub struct HandOver {
+    /// Receives the instances that have requests in flight, and how many.
+    pub in_flight: oneshot::Sender<BTreeMap<InstanceId, u32>>,
+    /// Receives each later number.
+    pub updates: mpsc::Sender<InFlightUpdate>,
 }
 
-/// A model, one of its instances, and how many requests of a scheduler that leaves it has still.
-pub type Has = (String, InstanceId, u32);
+/// A model, one of its instances, and the number of requests that a scheduler which hands over still has in flight on it.
+pub type InFlightUpdate = (String, InstanceId, u32);
 
-/// An instance of an earlier scheduler, and what it runs as its worker's note says.
+/// An instance of an earlier scheduler.
 #[derive(Debug)]
 pub struct Adoption {
-    /// What the worker said.
+    /// State of its worker.
     pub welcome: Welcome,
-    /// Its connection.
+    /// Connection to its worker.
     pub link: WorkerLink,
-    /// What it runs.
+    /// Content that it runs, by its worker's note.
     pub content: Content,
-    /// Requests of the earlier scheduler that it has still.
-    pub elsewhere: u32,
+    /// Number of requests the earlier scheduler still has in flight on it.
+    pub external_requests: u32,
 }
 
-/// A person's word.
+/// A command of an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Order {
-    /// Start now, whatever the tally says.
+pub enum AdminCommand {
+    /// Start now, whatever the load.
     Start,
     /// Stop, and stay stopped until `Start`.
     Stop,
-    /// New instances in place of those that are there; or the newest content again, if it was refused.
+    /// Replace the instances by new ones; or try the newest content again, if it was refused.
     Restart,
-    /// Serve an earlier version again: the one whose digest begins like this, or the one before.
+    /// Serve an earlier version again: the one whose digest begins with this text, or the one before.
     RollBack(Option<String>),
 }
 
-/// What clients tell about requests that are under way.
+/// Cancellations and credit of requests, from their clients.
 #[derive(Debug, Default)]
 pub struct Signals {
     pending: Mutex<Pending>,
@@ -171,12 +172,12 @@ pub(crate) struct Pending {
 }
 
 impl Signals {
-    /// Nobody waits for this request any more.
+    /// Cancels a request whose client is gone or has waited long enough.
     pub fn cancel(&self, id: RequestId, reason: CancelReason) {
         self.change(|pending| pending.cancels.push((id, reason)));
     }
 
-    /// The client took that much of a stream.
+    /// Returns credit for bytes of a stream that the client has taken.
     pub fn credit(&self, id: RequestId, bytes: u32) {
         self.change(|pending| pending.credits.push((id, bytes)));
     }
@@ -195,54 +196,54 @@ impl Signals {
     }
 }
 
-/// What HTTP must know of a model before it accepts a body.
+/// Facts of a model that HTTP needs before it accepts a body.
 #[derive(Debug, Clone)]
-pub struct Front {
-    /// The content now served; `None` when there is none that can be served.
+pub struct AdmissionInfo {
+    /// Content that serves, if any.
     pub content: Option<Arc<Content>>,
-    /// Why requests are refused without being queued.
+    /// Failure with which requests are refused at once.
     pub refusing: Option<Failure>,
-    /// The stage of the build that requests wait for.
+    /// Progress of the build that requests wait for.
     pub build: Option<BuildProgress>,
 }
 
-impl Front {
-    /// Whether the model's task has seen a content.
+impl AdmissionInfo {
+    /// Returns whether a content was seen.
     fn is_known(&self) -> bool {
         self.content.is_some() || self.refusing.is_some()
     }
 }
 
-/// The handle of a model.
+/// Handle of a model.
 #[derive(Debug)]
 pub struct Model {
-    /// Its name.
+    /// Name.
     pub name: ModelName,
-    /// What its instances wrote.
+    /// Newest output of its instances.
     pub logs: Arc<LogRing>,
     /// Cancellations and credit.
     pub signals: Arc<Signals>,
-    /// Its counters.
+    /// Metrics.
     pub metrics: Arc<ModelMetrics>,
-    /// Its share of the memory that bodies may take.
+    /// Share of the memory for bodies.
     pub room: Arc<BudgetShare>,
     inbox: mpsc::Sender<Message>,
-    front: watch::Receiver<Front>,
+    admission: watch::Receiver<AdmissionInfo>,
     view: watch::Receiver<View>,
-    /// What lasts of it, as it was written last; `None` once its directory is gone.
+    /// State as stored last; `None` once its directory was removed.
     lasting: Mutex<Option<PersistedState>>,
 }
 
-/// A model's state as it was published; ages go on from there.
+/// Published state of a model; ages go on from there.
 #[derive(Debug, Clone)]
 pub struct View {
     at: Instant,
     model: api::Model,
-    /// Requests that run, for each of its instances.
+    /// Requests in flight on each of its instances.
     in_flight: Vec<Arc<AtomicU64>>,
-    /// What has failed of what serves, since the model's task began.
+    /// Deaths of serving instances since this scheduler started.
     failures: u64,
-    /// It does not fit on this node, or on none of its cards.
+    /// Too large for this node, or for each of its cards.
     too_big: bool,
     no_card: bool,
 }
@@ -252,7 +253,7 @@ impl View {
         Self { at: Instant::now(), model, in_flight, failures: 0, too_big: false, no_card: false }
     }
 
-    /// For a node that serves nothing else.
+    /// Input of the policy of a node with a single model.
     #[must_use]
     pub fn seen(&self) -> ServiceStatus {
         let model = &self.model;
@@ -283,12 +284,12 @@ impl View {
 }
 
 impl Model {
-    /// Sends a message; returns `false` when the model's task has ended.
-    pub async fn tell(&self, message: Message) -> bool {
+    /// Sends a message; returns `false` when the actor has ended.
+    pub async fn send(&self, message: Message) -> bool {
         self.inbox.send(message).await.is_ok()
     }
 
-    /// Hands over a request; the failure when its task does not take it.
+    /// Submits a request.
     ///
     /// # Errors
     /// [`Failure::QueueFull`] when the inbox is full, [`Failure::NoSuchModel`] when the model is gone.
@@ -299,30 +300,30 @@ impl Model {
         })
     }
 
-    /// A sender of messages to its task.
+    /// Inbox of its actor.
     #[must_use]
     pub fn inbox(&self) -> mpsc::Sender<Message> {
         self.inbox.clone()
     }
 
-    /// What HTTP must know.
+    /// Facts that HTTP needs.
     #[must_use]
-    pub fn front(&self) -> Front {
-        self.front.borrow().clone()
+    pub fn admission(&self) -> AdmissionInfo {
+        self.admission.borrow().clone()
     }
 
-    /// What HTTP must know, once the model's task has seen its first content.
-    pub async fn first_front(&self) -> Front {
-        let known = self.front();
+    /// Facts that HTTP needs, once the first content was seen.
+    pub async fn first_admission(&self) -> AdmissionInfo {
+        let known = self.admission();
         if known.is_known() {
             return known;
         }
-        // The task ends only after it has said something.
-        let known = self.front.clone().wait_for(Front::is_known).await.map(|front| front.clone());
-        known.unwrap_or_else(|_| self.front())
+        // The actor publishes something before it ends.
+        let known = self.admission.clone().wait_for(AdmissionInfo::is_known).await.map(|admission| admission.clone());
+        known.unwrap_or_else(|_| self.admission())
     }
 
-    /// Its state, as of the last change; counters as of now.
+    /// State as of the last change; counters as of now.
     #[must_use]
     pub fn view(&self) -> api::Model {
         let mut view = self.view.borrow().now();
@@ -331,18 +332,18 @@ impl Model {
         view
     }
 
-    /// A receiver that changes with the state and ends with the model's task.
+    /// Receiver that changes with the state and ends with the actor.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<View> {
         self.view.clone()
     }
 
-    /// Its directory is gone: from now on its task has nothing written. What lasted until now.
+    /// Ends storing the state, as the directory was removed. Returns the state as stored last.
     pub fn retire(&self) -> Option<PersistedState> {
         self.lasting.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Has `write` write what lasts from now on, unless it is retired.
+    /// Stores the state with `write`, unless the model is retired.
     pub(crate) fn keep(&self, lasting: &PersistedState, write: impl FnOnce()) {
         if let Some(kept) = &mut *self.lasting.lock().unwrap_or_else(PoisonError::into_inner) {
             *kept = lasting.clone();
@@ -350,33 +351,33 @@ impl Model {
         }
     }
 
-    /// Whether its task has ended.
+    /// Returns whether its actor has ended.
     #[must_use]
     pub fn ended(&self) -> bool {
         self.inbox.is_closed()
     }
 }
 
-/// The ends that stay with the model's task.
+/// Ends that belong to the actor.
 #[derive(Debug)]
-pub(crate) struct TaskEnds {
+pub(crate) struct ActorEnds {
     pub(crate) inbox: mpsc::Receiver<Message>,
     pub(crate) own_inbox: mpsc::WeakSender<Message>,
-    pub(crate) front: watch::Sender<Front>,
+    pub(crate) admission: watch::Sender<AdmissionInfo>,
     pub(crate) view: watch::Sender<View>,
 }
 
-/// A new model, of which so much lasts, and the ends for its task.
+/// A new model with its stored state, and the ends for its actor.
 pub(crate) fn new(
     name: ModelName,
     kept_log_bytes: usize,
     (metrics, room): (ModelMetrics, Arc<BudgetShare>),
     lasting: PersistedState,
-) -> (Arc<Model>, TaskEnds) {
+) -> (Arc<Model>, ActorEnds) {
     let (sender, inbox) = mpsc::channel(INBOX);
-    let (front_sender, front) = watch::channel(Front { content: None, refusing: None, build: None });
+    let (admission_sender, admission) = watch::channel(AdmissionInfo { content: None, refusing: None, build: None });
     let (view_sender, view) = watch::channel(View::new(api::Model::unseen(name.as_str().to_owned()), Vec::new()));
-    let ends = TaskEnds { inbox, own_inbox: sender.downgrade(), front: front_sender, view: view_sender };
+    let ends = ActorEnds { inbox, own_inbox: sender.downgrade(), admission: admission_sender, view: view_sender };
     let model = Model {
         name,
         logs: Arc::new(LogRing::new(kept_log_bytes)),
@@ -384,7 +385,7 @@ pub(crate) fn new(
         metrics: Arc::new(metrics),
         room,
         inbox: sender,
-        front,
+        admission,
         view,
         lasting: Mutex::new(Some(lasting)),
     };

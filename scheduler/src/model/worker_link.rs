@@ -1,7 +1,7 @@
-//! The connection to one worker: `<runtime-dir>/instances/<id>.sock`.
+//! Connection to a worker: `<runtime-dir>/instances/<id>.sock`.
 //!
-//! Commands are sent by the model's task without waiting: a worker that does not take them is stuck. What the worker
-//! says is read by a task of its own and put into the model's inbox, in order.
+//! The model's actor sends commands without waiting: a worker that does not take them is stuck. Messages of the worker are
+//! read by a task of their own and put into the model's inbox, in order.
 
 use super::Message;
 use crate::packet_socket::PacketSocket;
@@ -15,27 +15,28 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// A worker that is alive answers in well under this.
+/// Time limit for a worker that is alive, which answers in well under this.
 pub const ALIVE: Duration = Duration::from_secs(2);
-/// One that has just begun to listen makes its sandbox first, beside others, on a machine that may be busy.
+/// Time limit for a worker that has just begun to listen: it makes its sandbox first, beside others, on a machine that
+/// may be busy.
 pub const NEW: Duration = Duration::from_secs(10);
 
 /// A worker could not be reached.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// Its socket does not take connections.
+    /// The socket does not take connections.
     #[error("worker does not listen")]
     Connect(#[source] io::Error),
-    /// It speaks, but not as it should.
+    /// The answer is not a message of the protocol, or the connection broke.
     #[error("worker does not answer as it should")]
     Packet(#[from] PacketError),
-    /// It said something else first.
+    /// The first message was another one.
     #[error("worker did not welcome the scheduler")]
     NoWelcome,
-    /// It is of another version.
+    /// The worker has another version of the protocol.
     #[error("worker speaks version {0} of the protocol, this scheduler {newest}", newest = VERSIONS.newest)]
     Version(u32),
-    /// It said nothing.
+    /// No answer came.
     #[error("worker did not answer within {0:?}")]
     Silent(Duration),
 }
@@ -84,13 +85,13 @@ impl WorkerLink {
         while self.socket.receive::<FromWorker>().await.is_ok() {}
     }
 
-    /// Puts everything the worker says into the inbox, until it closes.
+    /// Puts every message of the worker into the inbox, until the connection closes.
     pub async fn forward(self, instance: InstanceId, inbox: mpsc::Sender<Message>) {
         while let Ok(message) = self.socket.receive().await {
-            if inbox.send(Message::Worker(instance.clone(), message)).await.is_err() {
+            if inbox.send(Message::WorkerMessage(instance.clone(), message)).await.is_err() {
                 return;
             }
         }
-        let _ = inbox.send(Message::WorkerClosed(instance)).await;
+        let _ = inbox.send(Message::WorkerDisconnected(instance)).await;
     }
 }

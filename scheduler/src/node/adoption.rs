@@ -1,6 +1,7 @@
 //! The node and the instances that an earlier scheduler left: found by their sockets, handed to their models or ended.
 
 use super::Node;
+use crate::model::services::instances_dir;
 use crate::model::worker_link::{self, WorkerLink};
 use crate::model::{Adoption, Message};
 use omni_config::name::ModelName;
@@ -13,7 +14,7 @@ use std::sync::{MutexGuard, PoisonError};
 impl Node {
     /// Takes over the instances that an earlier scheduler left.
     pub(super) async fn adopt_all(&self, elsewhere: &BTreeMap<InstanceId, u32>) {
-        let directory = self.context.runtime_dir.join("instances");
+        let directory = instances_dir(&self.context.runtime_dir);
         let Ok(entries) = std::fs::read_dir(&directory) else { return };
         let sockets: Vec<PathBuf> = entries
             .flatten()
@@ -60,8 +61,8 @@ impl Node {
         let text = Some(welcome.note.clone()).filter(|note| !note.is_empty());
         match self.content(&name, welcome.snapshot.clone(), text) {
             Ok(content) => {
-                let adoption = Adoption { welcome, link, content, elsewhere };
-                let _ = self.add(&name).tell(Message::Adopt(Box::new(adoption))).await;
+                let adoption = Adoption { welcome, link, content, external_requests: elsewhere };
+                let _ = self.add(&name).send(Message::Adopt(Box::new(adoption))).await;
             }
             Err(message) => {
                 tracing::warn!(model = %name, instance = %welcome.instance, "instance not adopted, it is ended: {message}");

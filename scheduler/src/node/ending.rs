@@ -19,7 +19,7 @@ impl Node {
         let limit = self.longest_drain() + SHUTDOWN_MARGIN;
         let all_ended = async {
             for model in &models {
-                let _ = model.tell(Message::Removed).await;
+                let _ = model.send(Message::Removed).await;
             }
             for model in &models {
                 let mut view = model.subscribe();
@@ -35,7 +35,7 @@ impl Node {
     /// The longest time that a model gives to its requests in flight.
     #[must_use]
     pub fn longest_drain(&self) -> Duration {
-        let contents = self.models().into_iter().filter_map(|model| model.front().content);
+        let contents = self.models().into_iter().filter_map(|model| model.admission().content);
         contents.map(|content| content.manifest.timeouts.drain).max().unwrap_or_default()
     }
 
@@ -44,7 +44,7 @@ impl Node {
     pub async fn end_now(&self) {
         let told = async {
             for model in &self.models() {
-                let _ = model.tell(Message::Kill).await; // one that has ended needs no telling
+                let _ = model.send(Message::Kill).await; // one that has ended needs no telling
             }
         };
         let _ = tokio::time::timeout(HEARD_WITHIN, told).await;

@@ -67,7 +67,7 @@ pub(super) async fn refused(
             node.not_served.forget(&directory);
             tracing::warn!(message_id = Kind::ModelRefused.id(), model = %name, "directory refused: {}", Foreign(&message));
             let unservable = Unservable { snapshot: None, message };
-            let _ = node.add(&name).tell(Message::Content(Err(unservable))).await;
+            let _ = node.add(&name).send(Message::Content(Err(unservable))).await;
             told.insert(name);
         }
         name => {

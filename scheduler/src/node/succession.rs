@@ -2,7 +2,7 @@
 //! [`crate::takeover`].
 
 use super::Node;
-use crate::model::{Has, Leave, Message, Model};
+use crate::model::{HandOver, InFlightUpdate, Message, Model};
 use crate::takeover::SuccessorHandle;
 use omni_node_protocol::id::InstanceId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,13 +32,13 @@ pub enum Held {
 impl Node {
     /// Lets go of launcher and workers, for another scheduler. The instances that still have requests of this one, and
     /// how many; `has` is told when it is fewer.
-    pub async fn leave(&self, has: &mpsc::Sender<Has>) -> BTreeMap<InstanceId, u32> {
+    pub async fn leave(&self, has: &mpsc::Sender<InFlightUpdate>) -> BTreeMap<InstanceId, u32> {
         self.left.store(true, Ordering::Release);
         self.launcher.leave();
         let mut asked = Vec::new();
         for model in self.models() {
             let (busy, told) = oneshot::channel();
-            if model.tell(Message::Leave(Leave { busy, has: has.clone() })).await {
+            if model.send(Message::HandOver(HandOver { in_flight: busy, updates: has.clone() })).await {
                 asked.push(told);
             }
         }
@@ -118,7 +118,7 @@ impl Node {
             self.launcher.kill(foreign);
         }
         if let Some(model) = self.find(model) {
-            let _ = model.tell(Message::Elsewhere(instance.clone(), requests)).await;
+            let _ = model.send(Message::ExternalRequests(instance.clone(), requests)).await;
         }
     }
 
@@ -135,7 +135,7 @@ impl Node {
     pub async fn predecessor_has_ended(&self) {
         self.end_foreign();
         for model in self.models() {
-            let _ = model.tell(Message::NoneElsewhere).await;
+            let _ = model.send(Message::PredecessorExited).await;
         }
         self.before.on_end();
     }

@@ -10,6 +10,7 @@ use crate::http::config::ListenerConfigs;
 use crate::http::control::{Addresses, Control};
 use crate::http::{admin, data};
 use crate::metrics::Metrics;
+use crate::model::services::Clock;
 use crate::node::{Node, NodeContext};
 use crate::paths::CONTROL_SOCKET;
 use crate::service::{self, StatusLine};
@@ -33,7 +34,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::Instant;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -78,7 +78,6 @@ impl Daemon {
         let unfinished = inheritance.as_ref().map(|inheritance| inheritance.unfinished.clone());
         let (state, persisted) = StateStore::open(&directories.own_state()).map_err(io::Error::other)?;
         let (configs, context) = prepared.into_context(config, &directories, state);
-        context.touch();
         let node = Node::start(Arc::clone(&context), persisted, unfinished).await;
         let (senders, data_inherited, admin_inherited) =
             InheritedSenders::new(share.connections, ADMIN_CONNECTIONS as usize);
@@ -183,19 +182,18 @@ impl Prepared {
     ) -> (ListenerConfigs, Arc<NodeContext>) {
         let Self { configs, started, metrics, gpu, capacity, watchdog, tokens, budget } = self;
         let context = NodeContext {
-            config,
-            started,
+            config: Arc::new(config),
+            clock: Clock::since(started),
             models: directories.models.clone(),
             runtime_dir: directories.runtime.clone(),
             metrics,
             gpu,
             capacity,
-            state,
+            state: Arc::new(state),
             watchdog,
             tokens,
             budget,
-            busy_models: AtomicI64::new(0),
-            touched_unix_ms: AtomicU64::new(0),
+            activity: Arc::default(),
         };
         (configs, Arc::new(context))
     }

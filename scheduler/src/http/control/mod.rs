@@ -13,7 +13,7 @@ use super::answer::AnswerBody;
 use super::forward::Listener;
 use super::openapi::OPENAPI;
 use super::run::run;
-use crate::model::{Message, Model, Order};
+use crate::model::{AdminCommand, Message, Model};
 use crate::node::{Node, NotFound};
 use crate::takeover;
 use bytes::Bytes;
@@ -111,11 +111,11 @@ async fn answer(
             ModelEndpoint::Run => {
                 Ok(run(node, Listener::Control, find(node, name).await?.name.as_str(), request).await)
             }
-            ModelEndpoint::Start => order(node, name, Order::Start).await,
-            ModelEndpoint::Stop => order(node, name, Order::Stop).await,
-            ModelEndpoint::Restart => order(node, name, Order::Restart).await,
+            ModelEndpoint::Start => order(node, name, AdminCommand::Start).await,
+            ModelEndpoint::Stop => order(node, name, AdminCommand::Stop).await,
+            ModelEndpoint::Restart => order(node, name, AdminCommand::Restart).await,
             ModelEndpoint::RollBack => {
-                order(node, name, Order::RollBack(parameter(query, "to").map(str::to_owned))).await
+                order(node, name, AdminCommand::RollBack(parameter(query, "to").map(str::to_owned))).await
             }
         },
     }
@@ -142,7 +142,7 @@ fn node_view(node: &Node, addresses: &Addresses) -> api::Node {
     api::Node {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
-        uptime_seconds: node.context.started.elapsed().as_secs_f64(),
+        uptime_seconds: node.context.clock.now().as_secs_f64(),
         listen: addresses.listen.clone(),
         admin_listen: addresses.admin_listen.clone(),
         warnings: addresses.warnings.clone(),
@@ -194,7 +194,7 @@ async fn top(node: &Node) -> api::Top {
 }
 
 fn manifest(model: &Model) -> Result<Response<AnswerBody>, Refusal> {
-    let content = model.front().content.ok_or_else(|| Refusal {
+    let content = model.admission().content.ok_or_else(|| Refusal {
         status: StatusCode::CONFLICT,
         kind: "not-ready",
         detail: format!("`{}` has no manifest that can be shown: see its status", model.name),
@@ -213,14 +213,14 @@ async fn query_json<T: Serialize>(
 }
 
 /// Carries out an operator's command. Responds once the change is persisted, or cannot be.
-async fn order(node: &Node, name: &str, order: Order) -> Result<Response<AnswerBody>, Refusal> {
+async fn order(node: &Node, name: &str, order: AdminCommand) -> Result<Response<AnswerBody>, Refusal> {
     let model = find(node, name).await?;
     if let Some(single) = node.context.models.single()
         && let Some(instead) = single_instead(&order)
     {
         return Err(Refusal::single_model(format!("this node serves `{}` alone: {instead}", single.name)));
     }
-    let changed = query(&model, |sender| Message::Order(order, sender)).await?;
+    let changed = query(&model, |sender| Message::Command(order, sender)).await?;
     let view = changed.map_err(|detail| Refusal { status: StatusCode::CONFLICT, kind: "not-ready", detail })?;
     let persisted = node.context.state.persisted(&model.name).await;
     persisted.map_err(|why| Refusal::not_persisted(&view, &why))?;
@@ -228,11 +228,11 @@ async fn order(node: &Node, name: &str, order: Order) -> Result<Response<AnswerB
 }
 
 /// Advice for a command that a single model refuses: it runs for as long as its service.
-fn single_instead(order: &Order) -> Option<&'static str> {
+fn single_instead(order: &AdminCommand) -> Option<&'static str> {
     match order {
-        Order::Start | Order::Restart => None,
-        Order::Stop => Some("it is kept running; stop the service itself"),
-        Order::RollBack(_) => {
+        AdminCommand::Start | AdminCommand::Restart => None,
+        AdminCommand::Stop => Some("it is kept running; stop the service itself"),
+        AdminCommand::RollBack(_) => {
             Some("it runs what its directory had when the service began; change that, then `omnictl upgrade`")
         }
     }
@@ -242,7 +242,7 @@ fn single_instead(order: &Order) -> Option<&'static str> {
 async fn query<T>(model: &Model, question: impl FnOnce(oneshot::Sender<T>) -> Message) -> Result<T, Refusal> {
     let (sender, receiver) = oneshot::channel();
     let gone = || Refusal::no_such_model(model.name.as_str());
-    if !model.tell(question(sender)).await {
+    if !model.send(question(sender)).await {
         return Err(gone());
     }
     receiver.await.map_err(|_| gone())

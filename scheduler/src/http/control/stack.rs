@@ -21,7 +21,7 @@ pub(super) async fn stacks(model: &Model) -> Result<Vec<u8>, Refusal> {
     newest.mark_unchanged();
     let (_, mut next) = model.logs.last(0);
     let (sender, asked) = oneshot::channel(); // number of instances
-    let was_sent = model.tell(Message::Stacks(sender)).await;
+    let was_sent = model.send(Message::Stacks(sender)).await;
     if !was_sent || asked.await.unwrap_or_default() == 0 {
         let name = &model.name;
         return Err(refusal(format!(

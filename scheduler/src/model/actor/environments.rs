@@ -1,0 +1,102 @@
+//! Environments of the model's contents: requested from the launcher, and reports about their builds.
+
+use super::ModelActor;
+use crate::clock::unix_ms;
+use omni_config::Foreign;
+use omni_control_api as api;
+use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
+use omni_node_protocol::launcher::{BuildStage, Holder};
+use omni_policy::Generation;
+use omni_policy::fleet::{Event, StartState};
+use omni_request_error::BuildProgress;
+use std::time::Duration;
+
+impl ModelActor {
+    /// Requests the environment of a generation.
+    pub(super) fn prepare(&mut self, generation: Generation) {
+        let Some(info) = self.generations.get_mut(generation) else { return };
+        info.prepare_requested_at = self.now;
+        info.build_log.clear();
+        info.build = None;
+        let Some(inbox) = self.inbox.upgrade() else { return };
+        if let Err(error) = self.services.launcher.prepare(&self.model.name, &info.content, &inbox) {
+            info.message = Some(error.to_string());
+            self.event(Event::LauncherUnavailable { generation, instance: None });
+        }
+    }
+
+    /// Cancels the request for the environment of a generation.
+    pub(super) fn cancel_preparation(&mut self, generation: Generation) {
+        let Some(info) = self.generations.get_mut(generation) else { return };
+        info.build = None;
+        if let Some(inbox) = self.inbox.upgrade() {
+            self.services.launcher.unprepare(&self.model.name, &info.content, &inbox);
+        }
+    }
+
+    pub(super) fn on_prepared(&mut self, snapshot: &SnapshotDigest, environment: EnvironmentKey) {
+        let Some(generation) = self.generations.find(snapshot) else { return };
+        if let Some(info) = self.generations.get_mut(generation) {
+            let time = self.now.saturating_sub(info.prepare_requested_at);
+            self.model.metrics.prepare.observe(time.as_secs_f64());
+            info.environment = Some(environment);
+            info.build = None;
+        }
+        self.event(Event::Prepared(generation));
+    }
+
+    /// A build failed; `after` is the least pause after one that timed out.
+    pub(super) fn on_prepare_failed(
+        &mut self,
+        snapshot: &SnapshotDigest,
+        message: String,
+        permanent: bool,
+        after: Option<Duration>,
+    ) {
+        let Some(generation) = self.generations.find(snapshot) else { return };
+        if let Some(info) = self.generations.get_mut(generation) {
+            (info.message, info.build) = (Some(message), None);
+        }
+        self.event(match after {
+            Some(after) => Event::PrepareTimedOut { generation, after },
+            None => Event::PrepareFailed { generation, permanent },
+        });
+    }
+
+    pub(super) fn on_build_stage(&mut self, snapshot: &SnapshotDigest, stage: BuildStage) {
+        let Some(generation) = self.generations.find(snapshot) else { return };
+        let Some(info) = self.generations.get_mut(generation) else { return };
+        if let BuildStage::Waits { kind, holders, .. } = &stage {
+            let holders = names(holders);
+            tracing::info!(model = %self.model.name, ?kind, holders, "waits for a place to build its environment");
+        }
+        info.build = Some(stage);
+        self.publish();
+    }
+
+    /// Takes a line of a build: the newest are shown with the model's state, and its log has them all.
+    pub(super) fn on_build_line(&mut self, snapshot: &SnapshotDigest, text: String) {
+        let Some(generation) = self.generations.find(snapshot) else { return };
+        let Some(info) = self.generations.get_mut(generation) else { return };
+        info.push_build_line(text.clone());
+        self.publish();
+        let unix_ms = unix_ms();
+        tracing::info!(target: omni_log::MODEL, model = %self.model.name, stream = "build", "{}", Foreign(&text));
+        let (instance, stream, request_id) = (String::new(), "build".to_owned(), None);
+        self.model.logs.push(api::LogEntry { unix_ms, instance, stream, request_id, text });
+    }
+
+    /// Progress of the build that requests wait for.
+    pub(super) fn build_progress(&self) -> Option<BuildProgress> {
+        let fleet = &self.lifecycle.fleet;
+        let is_preparing = |serving: &Generation| fleet.start_state(*serving) == Some(StartState::Preparing);
+        match self.generations.get(fleet.serving().filter(is_preparing)?)?.build.as_ref()? {
+            BuildStage::Waits { .. } => Some(BuildProgress::Queued),
+            BuildStage::Runs { .. } => Some(BuildProgress::Running),
+        }
+    }
+}
+
+fn names(holders: &[Holder]) -> String {
+    holders.iter().map(|holder| holder.model.as_str()).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,181 @@
+//! Contents of a model by generation: what each is, what became of its environment, and why it does not serve.
+//!
+//! Invariant: a digest has one number for as long as it is known, and a number is never given twice.
+
+use crate::model::content::Content;
+use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
+use omni_node_protocol::launcher::{BuildKind, BuildStage};
+use omni_policy::{Generation, Moment};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Lines of a build that are kept for `omnictl status`.
+const BUILD_LOG: usize = 50;
+
+/// A generation, beside what the policy knows of it.
+#[derive(Debug)]
+pub(super) struct GenerationInfo {
+    pub(super) content: Arc<Content>,
+    /// Environment, once it exists.
+    pub(super) environment: Option<EnvironmentKey>,
+    pub(super) prepare_requested_at: Moment,
+    /// Reason why its instances do not do well.
+    pub(super) message: Option<String>,
+    /// Reason why its last instance got no capacity; `None` once one got some.
+    pub(super) shortage: Option<String>,
+    /// Stage of the build of its environment.
+    pub(super) build: Option<BuildStage>,
+    /// Newest lines of that build.
+    pub(super) build_log: VecDeque<String>,
+}
+
+/// All generations of a model.
+#[derive(Debug, Default)]
+pub(super) struct Generations {
+    known: BTreeMap<Generation, GenerationInfo>,
+    last: u32,
+}
+
+impl Generations {
+    /// The generation of a content: the one that it has, or a new one.
+    pub(super) fn register(&mut self, content: Content, now: Moment) -> (Generation, Arc<Content>) {
+        if let Some((generation, info)) = self.iter().find(|(_, info)| info.content.snapshot == content.snapshot) {
+            return (generation, Arc::clone(&info.content));
+        }
+        self.last += 1;
+        let (generation, content) = (Generation(self.last), Arc::new(content));
+        let info = GenerationInfo {
+            content: Arc::clone(&content),
+            environment: None,
+            prepare_requested_at: now,
+            message: None,
+            shortage: None,
+            build: None,
+            build_log: VecDeque::new(),
+        };
+        self.known.insert(generation, info);
+        (generation, content)
+    }
+
+    /// The generation with this digest.
+    pub(super) fn find(&self, snapshot: &SnapshotDigest) -> Option<Generation> {
+        self.iter().find(|(_, info)| info.content.snapshot == *snapshot).map(|(generation, _)| generation)
+    }
+
+    pub(super) fn get(&self, generation: Generation) -> Option<&GenerationInfo> {
+        self.known.get(&generation)
+    }
+
+    pub(super) fn get_mut(&mut self, generation: Generation) -> Option<&mut GenerationInfo> {
+        self.known.get_mut(&generation)
+    }
+
+    /// All generations, the oldest first.
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = (Generation, &GenerationInfo)> {
+        self.known.iter().map(|(generation, info)| (*generation, info))
+    }
+
+    pub(super) fn content(&self, generation: Generation) -> Option<&Arc<Content>> {
+        self.known.get(&generation).map(|info| &info.content)
+    }
+
+    /// Sets the reason why a generation does not do well; `None`: it does.
+    pub(super) fn set_message(&mut self, generation: Generation, message: Option<String>) {
+        if let Some(info) = self.known.get_mut(&generation) {
+            info.message = message;
+        }
+    }
+
+    /// Forgets the stages of builds: the launcher is lost.
+    pub(super) fn forget_builds(&mut self) {
+        self.known.values_mut().for_each(|info| info.build = None);
+    }
+
+    /// Removes a generation of which nothing is left.
+    pub(super) fn forget(&mut self, generation: Generation) {
+        self.known.remove(&generation);
+    }
+}
+
+impl GenerationInfo {
+    /// Reason why it does not do well: the wait of its build, or else its message.
+    pub(super) fn reason(&self) -> Option<String> {
+        self.build.as_ref().and_then(build_wait).or_else(|| self.message.clone())
+    }
+
+    /// Appends a line of its build; the oldest are dropped.
+    pub(super) fn push_build_line(&mut self, line: String) {
+        if self.build_log.len() == BUILD_LOG {
+            self.build_log.pop_front();
+        }
+        self.build_log.push_back(line);
+    }
+}
+
+/// Message about a build that waits; `None` for one that runs.
+fn build_wait(stage: &BuildStage) -> Option<String> {
+    let BuildStage::Waits { kind, since_unix, holders } = stage else { return None };
+    let what = match kind {
+        BuildKind::Wheels => "install packages",
+        BuildKind::Source => "build packages from source",
+    };
+    let taken: Vec<String> =
+        holders.iter().map(|holder| format!("{} since {}", holder.model, time_of_day(holder.since_unix))).collect();
+    let taken = if taken.is_empty() { "other models".to_owned() } else { taken.join(", ") };
+    Some(format!("waits for a place to {what} since {}; the places are taken by {taken}", time_of_day(*since_unix)))
+}
+
+/// "23:12:05 UTC".
+fn time_of_day(unix: u64) -> String {
+    let second = unix % 86_400;
+    format!("{:02}:{:02}:{:02} UTC", second / 3600, second / 60 % 60, second % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use omni_config::name::ModelName;
+    use omni_config::node::NodeConfig;
+    use omni_node_protocol::launcher::Holder;
+
+    fn content(digit: &str) -> Content {
+        let name = ModelName::try_from("m".to_owned()).unwrap();
+        let snapshot = SnapshotDigest::parse(&digit.repeat(64)).unwrap();
+        Content::parse(&name, snapshot, None, &NodeConfig::default()).unwrap()
+    }
+
+    #[test]
+    fn a_content_keeps_its_number_and_a_number_is_given_once() {
+        let mut generations = Generations::default();
+        let mut register = |digit| generations.register(content(digit), Moment::ZERO);
+        let ((first, kept), (second, _), (again, same)) = (register("1"), register("2"), register("1"));
+        assert_eq!((first, second, again), (Generation(1), Generation(2), Generation(1)));
+        assert!(Arc::ptr_eq(&kept, &same));
+        assert_eq!(generations.find(&content("2").snapshot), Some(second));
+        generations.forget(second);
+        assert_eq!(generations.find(&content("2").snapshot), None);
+        assert_eq!(generations.register(content("2"), Moment::ZERO).0, Generation(3));
+    }
+
+    #[test]
+    fn the_newest_lines_of_a_build_are_kept() {
+        let mut generations = Generations::default();
+        let (generation, _) = generations.register(content("1"), Moment::ZERO);
+        let info = generations.get_mut(generation).unwrap();
+        (0..BUILD_LOG + 2).for_each(|line| info.push_build_line(line.to_string()));
+        assert_eq!((info.build_log.len(), info.build_log.front().map(String::as_str)), (BUILD_LOG, Some("2")));
+    }
+
+    #[test]
+    fn a_waiting_build_is_explained_by_the_models_that_have_the_places() {
+        let holder = |model: &str, since_unix| Holder { model: model.to_owned(), since_unix };
+        let waits = |holders| BuildStage::Waits { kind: BuildKind::Source, since_unix: 86_400 * 3 + 3_725, holders };
+        assert_eq!(
+            build_wait(&waits(vec![holder("slow", 60), holder("@cf/a/b", 86_399)])).unwrap(),
+            "waits for a place to build packages from source since 01:02:05 UTC; the places are taken by slow since \
+             00:01:00 UTC, @cf/a/b since 23:59:59 UTC"
+        );
+        assert!(build_wait(&waits(Vec::new())).unwrap().ends_with("taken by other models"));
+        assert_eq!(build_wait(&BuildStage::Runs { kind: BuildKind::Wheels }), None);
+    }
+}

@@ -1,0 +1,163 @@
+//! The requests of a model: their order and places ([`Dispatch`]), their contents and answers ([`RequestTable`]).
+
+use crate::model::Submission;
+use omni_engine_client::{DataConnection, RequestTable};
+use omni_policy::dispatch::{Admission, Cancelled, Dispatch, RequestId};
+use omni_policy::{InstanceNumber, Moment};
+use omni_request_error::Failure;
+use std::time::Duration;
+
+/// Request ids that are named with a stack.
+const MAX_NAMED: usize = 4;
+/// Retry hint while nothing is known of the handler's time.
+const UNKNOWN_TIME: Duration = Duration::from_secs(1);
+
+/// Requests that wait or are in flight.
+///
+/// Invariant: a request that dispatch has is in the table, until its last frame or its failure.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    pub(super) dispatch: Dispatch,
+    pub(super) table: RequestTable,
+}
+
+/// Result of a cancellation.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Cancellation {
+    /// The request is gone.
+    Done,
+    /// The cancellation has to be sent to this instance.
+    InFlight(InstanceNumber),
+}
+
+impl Requests {
+    /// Queues a request. Returns `false` if the queue is full, which its client is told.
+    pub(super) fn submit(&mut self, submission: Submission, now: Moment) -> bool {
+        let Submission { ticket, request } = submission;
+        self.table.insert(ticket.id, request);
+        match self.dispatch.submit(ticket, now) {
+            Admission::Queued => true,
+            Admission::Full => {
+                let retry_after = self.dispatch.average_time().unwrap_or(UNKNOWN_TIME);
+                self.table.fail(ticket.id, &Failure::QueueFull { retry_after });
+                false
+            }
+        }
+    }
+
+    /// Cancels a request that nobody waits for.
+    pub(super) fn cancel(&mut self, id: RequestId, now: Moment) -> Cancellation {
+        match self.dispatch.cancel(id, now) {
+            Cancelled::Dequeued => {
+                self.table.forget(id);
+                Cancellation::Done
+            }
+            Cancelled::Unknown => Cancellation::Done,
+            Cancelled::InFlight(number) => Cancellation::InFlight(number),
+        }
+    }
+
+    /// Fails every request that waits.
+    pub(super) fn refuse_waiting(&mut self, failure: &Failure) {
+        for id in self.dispatch.drain_queue() {
+            self.table.fail(id, failure);
+        }
+    }
+
+    /// Returns every request that waits to its submitter, who sends it to the next scheduler.
+    pub(super) fn return_waiting(&mut self) {
+        for id in self.dispatch.drain_queue() {
+            self.table.return_unsent(id);
+        }
+    }
+
+    /// Queues requests again of which not one byte was written to a connection.
+    pub(super) fn requeue_unsent(&mut self, connection: &DataConnection) {
+        for id in connection.unsent().map(RequestId) {
+            if self.table.can_be_resent(id) {
+                self.dispatch.requeue(id);
+            }
+        }
+    }
+
+    /// Fails the requests that an instance may have begun; nothing more comes from it.
+    pub(super) fn remove_instance(&mut self, number: InstanceNumber) {
+        let lost = self.dispatch.remove_instance(number);
+        for id in lost.failed {
+            self.table.fail(id, &Failure::Died);
+        }
+        for id in lost.dropped {
+            self.table.forget(id);
+        }
+    }
+
+    /// Requests in flight on an instance, those of the previous scheduler not included.
+    pub(super) fn in_flight_of(&self, number: InstanceNumber) -> u32 {
+        u32::try_from(self.dispatch.in_flight_of(number)).unwrap_or(u32::MAX)
+    }
+
+    /// Ids, as clients know them, of the requests that most likely keep an instance busy.
+    pub(super) fn suspects(&self, number: InstanceNumber) -> Vec<&str> {
+        let ids = self.dispatch.suspects(number);
+        ids.into_iter().filter_map(|id| self.table.client_id(id)).take(MAX_NAMED).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use omni_body::{BodyKind, RequestBody};
+    use omni_engine_client::{Request, Unanswered};
+    use omni_engine_protocol::frame::RequestHead;
+    use omni_policy::dispatch::Ticket;
+    use std::time::Instant;
+    use tokio::sync::oneshot::{self, Receiver};
+
+    type Client = Receiver<Result<omni_engine_client::Answer, Unanswered>>;
+
+    fn submission(id: u64) -> (Submission, Client) {
+        let (reply, client) = oneshot::channel();
+        let head = RequestHead {
+            id: format!("client-{id}"),
+            method: "POST".to_owned(),
+            timeout_ms: 0,
+            session: None,
+            headers: Vec::new(),
+            body_length: None,
+            body_handed: false,
+        };
+        let body = RequestBody::Collected(BodyKind::Json, Bytes::from_static(b"{}"));
+        let request = Request { head, body, deadline: Instant::now(), reply };
+        (Submission { ticket: Ticket { id: RequestId(id), priority: 0, session: None }, request }, client)
+    }
+
+    fn requests(queue: u32) -> Requests {
+        let mut requests = Requests::default();
+        requests.dispatch.set_bounds(queue, 0);
+        requests
+    }
+
+    #[test]
+    fn a_request_beyond_the_queue_is_refused_at_once() {
+        let mut requests = requests(1);
+        let ((first, mut waits), (second, mut refused)) = (submission(1), submission(2));
+        assert!(requests.submit(first, Moment::ZERO) && !requests.submit(second, Moment::ZERO));
+        assert!(waits.try_recv().is_err(), "it waits");
+        let failure = refused.try_recv().unwrap();
+        assert!(matches!(failure, Err(Unanswered::Failed(Failure::QueueFull { .. }))));
+        requests.refuse_waiting(&Failure::ShuttingDown);
+        assert!(matches!(waits.try_recv().unwrap(), Err(Unanswered::Failed(Failure::ShuttingDown))));
+    }
+
+    #[test]
+    fn a_waiting_request_is_cancelled_at_once_and_returned_at_a_hand_over() {
+        let mut requests = requests(2);
+        let ((first, mut cancelled), (second, mut returned)) = (submission(1), submission(2));
+        assert!(requests.submit(first, Moment::ZERO) && requests.submit(second, Moment::ZERO));
+        assert_eq!(requests.cancel(RequestId(1), Moment::ZERO), Cancellation::Done);
+        assert!(cancelled.try_recv().is_err() && requests.dispatch.waiting() == 1);
+        requests.return_waiting();
+        assert!(matches!(returned.try_recv().unwrap(), Err(Unanswered::NotSent(_))));
+    }
+}
