@@ -144,8 +144,8 @@ fn a_layer_that_reaches_over_is_found() {
         ("meminfo-fs/src/server.rs", "nix::sched::unshare(flags)?;"),
         ("worker/instance/src/mod.rs", "use fuser::Session;"),
         ("worker/launcher/src/start.rs", "cgroups_rs::fs::Cgroup::load(hier, path)"),
-        ("scheduler/src/model/task.rs", "hyper::StatusCode::OK"),
-        ("scheduler/src/model/task.rs", "std::process::Command::new(program)"),
+        ("scheduler/src/model/actor/mod.rs", "hyper::StatusCode::OK"),
+        ("scheduler/src/model/actor/mod.rs", "std::process::Command::new(program)"),
         ("worker/launcher/src/keeper.rs", "SystemTime::now()"),
     ];
     for (path, source) in bad {

@@ -1,6 +1,6 @@
 //! Capacity of the node: memory, processor time and processes, shared out by [`omni_policy::capacity`].
 //!
-//! A model's task requests a [`Reservation`] before it starts an instance, and drops it when the instance is gone. The
+//! A model's actor requests a [`Reservation`] before it starts an instance, and drops it when the instance is gone. The
 //! ledger is behind a lock that is held for one step at most; decisions reach the model as [`Decision`] messages,
 //! delivered by one task in the order in which they were made. An instance's idle time, which changes with every
 //! request, is an atomic of its reservation that is read when a request for capacity is decided.

@@ -3,7 +3,7 @@
 //! One task ([`task`]) owns all cards. It feeds the policy ([`omni_policy::residency`]) and carries out its
 //! decisions; a thread of its own ([`probe`]) talks to the driver. Models' tasks hold a [`Placement`] for each instance
 //! with GPU memory ([`queue`]), through which they ask for a place and for grants; answers come as [`Decision`]
-//! messages. The task never touches an instance: commands about memory go through the model's task, which owns it.
+//! messages. The task never touches an instance: commands about memory go through the model's actor, which owns it.
 
 mod cuda;
 mod displacement;

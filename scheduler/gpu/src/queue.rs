@@ -1,4 +1,4 @@
-//! Queue of events from models' tasks to the GPU task: a handle for all, a [`Placement`] for each instance.
+//! Queue of events from models' actors to the GPU task: a handle for all, a [`Placement`] for each instance.
 //!
 //! Events wait here until the GPU task takes them. The queue is bounded by the instances that exist, so an event is
 //! never refused: an instance sends each event once until it is answered, and of alternating `Busy` and `Idle` events
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, watch};
 
-/// Decision about an instance's GPU memory, for its model's task.
+/// Decision about an instance's GPU memory, for its model's actor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// Start the instance with this specification.
@@ -155,7 +155,7 @@ fn cancels_out(events: &mut Vec<(InstanceKey, InstanceEvent)>, key: InstanceKey,
     back
 }
 
-/// Handle of the GPUs, for models' tasks and for views.
+/// Handle of the GPUs, for models' actors and for views.
 #[derive(Debug, Clone)]
 pub struct GpuHandle {
     queue: Arc<EventQueue>,

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Silence is thus found within twice the interval, and a peer that sends messages anyway is never probed. Used by the
-//! scheduler's watchdog and by the models' tasks.
+//! scheduler's watchdog and by the models' actors.
 
 use super::Moment;
 use std::time::Duration;

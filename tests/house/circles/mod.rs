@@ -21,7 +21,7 @@ pub(crate) const EXCEPTIONS: &[(&str, &str)] = &[
     ("omni-cuda-sim", "a double of one C library, whose objects refer to each other as the driver's do"),
     ("omni-ingress", "a connection, its listener and its bodies are one state machine"),
     ("omni-policy", "values of the fleet and of residency lie beside the decisions"),
-    ("omni-scheduler", "services import the messages of the model's task"),
+    ("omni-scheduler", "services import the messages of the model's actor"),
     ("omni-snapshot", "copying and checking share their values"),
     ("omni-tests", "a node and its builder"),
     ("omni-launcher", "events and settings of the launcher lie beside what sends and reads them"),

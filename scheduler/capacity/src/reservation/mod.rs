@@ -1,4 +1,4 @@
-//! Handle and reservations through which models' tasks use the ledger.
+//! Handle and reservations through which models' actors use the ledger.
 //!
 //! Requests never wait: decisions are collected and one task delivers them into the models' mailboxes, in the order in
 //! which they were made. The collection is bounded by the reservations: each is answered once and displaced once.
@@ -206,7 +206,7 @@ impl CapacityState {
     }
 }
 
-/// Handle of the node's capacity, for models' tasks and for views.
+/// Handle of the node's capacity, for models' actors and for views.
 #[derive(Debug, Clone)]
 pub struct CapacityHandle(pub(super) Arc<Shared>);
 
@@ -358,7 +358,7 @@ struct Due {
 pub(super) struct DecisionSender(Arc<Shared>);
 
 impl DecisionSender {
-    /// Delivers until the scheduler ends. Models' tasks empty their inboxes without ever waiting for this task.
+    /// Delivers until the scheduler ends. Models' actors empty their inboxes without ever waiting for this task.
     pub(super) async fn run(self, heartbeat: Heartbeat) {
         loop {
             heartbeat.during(self.wait()).await;

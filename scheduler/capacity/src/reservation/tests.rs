@@ -1,4 +1,4 @@
-//! Decisions delivered to models' tasks, and their order.
+//! Decisions delivered to models' actors, and their order.
 
 use super::*;
 use omni_config::size::ByteSize;

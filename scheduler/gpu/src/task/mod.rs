@@ -271,7 +271,7 @@ impl GpuTask {
         }
     }
 
-    /// Refuses a place. The entry stays until the model's task drops its placement; the policy has forgotten it.
+    /// Refuses a place. The entry stays until the model's actor drops its placement; the policy has forgotten it.
     async fn refuse(&mut self, key: InstanceKey, refused: Refused) {
         self.metrics.refused(refused.reason);
         let Refused { permanent, recreate_fits, message, .. } = refused;

@@ -1,6 +1,6 @@
 //! Which request goes to which instance when: one queue, and a route for each instance.
 //!
-//! The model's task owns a [`Dispatch`] and carries out its decisions.
+//! The model's actor owns a [`Dispatch`] and carries out its decisions.
 //!
 //! ```text
 //!   submit ──▶ queued ──next──▶ in flight ──finish──▶ (done)

@@ -161,7 +161,7 @@ pub enum StopReason {
     Removed,
 }
 
-/// Steps for the model's task to carry out, in this order.
+/// Steps for the model's actor to carry out, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Ask the launcher for the environment.
@@ -200,6 +200,6 @@ pub enum Action {
     RefuseWaiting,
     /// Drop what is known of a generation without instances, which the policy has forgotten.
     Forget(Generation),
-    /// End the model's task: the model is gone.
+    /// End the model's actor: the model is gone.
     End,
 }

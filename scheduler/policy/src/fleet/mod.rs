@@ -1,6 +1,6 @@
 //! Lifecycle of one model's instances, within one content and across changes of content: `step(event, now) -> actions`.
 //!
-//! The model's task owns one [`Fleet`], feeds it every event and carries out the actions in order. Each event first
+//! The model's actor owns one [`Fleet`], feeds it every event and carries out the actions in order. Each event first
 //! changes what is known; then [`reconcile`] compares the instances that exist with those that should exist, and emits
 //! the difference. The order of events therefore matters little, and no combination of events needs a case of its own.
 //!

@@ -1,6 +1,6 @@
 //! Number of instances that a model's requests need: fast up, slow down.
 //!
-//! The model's task reports its load (requests in flight and queued) whenever it changes, and asks how many instances
+//! The model's actor reports its load (requests in flight and queued) whenever it changes, and asks how many instances
 //! are wanted. One instance is wanted for each `concurrency` of the sustained load: the average over [`UP`], but never
 //! more than the current load, since finished requests need no instance. What was wanted stays wanted for [`DOWN`], so
 //! that instances do not come and go with every pause.
