@@ -1,7 +1,7 @@
-//! What is counted of a model: families with the model's name as a label, and the handles that its actor holds.
+//! Metrics of models: families with the model's name as a label, and the handles that a model's actor holds.
 //!
-//! What always holds: a model that is gone has no series left. Its directory may come back before what it had has
-//! ended: then two tasks have the same series, and the last of them takes them along.
+//! Invariant: a model that is gone has no series left. Its directory may come back before its instances have ended: then
+//! two actors have the same series, and the last of them removes them.
 
 use omni_control_api::State;
 use omni_gpu::GpuMetrics;
@@ -99,10 +99,10 @@ pub(super) struct Families {
     known: Mutex<HashMap<String, Labels>>,
 }
 
-/// What a model's series are labelled with beyond what every model's are.
+/// Labels of a model's series, beside those of every model.
 #[derive(Debug, Default)]
 struct Labels {
-    /// Tasks that have its handles.
+    /// Actors that have its handles.
     tasks: usize,
     units: HashSet<String>,
     reasons: HashSet<&'static str>,
