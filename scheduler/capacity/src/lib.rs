@@ -11,7 +11,6 @@ mod messages;
 mod metrics;
 mod reservation;
 mod settings;
-mod waiters;
 
 pub use messages::retained;
 pub use metrics::CapacityMetrics;

@@ -3,23 +3,24 @@
 //! Requests never wait: decisions are collected and one task delivers them into the models' mailboxes, in the order in
 //! which they were made. The collection is bounded by the reservations: each is answered once and displaced once.
 
+mod waiters;
+
 use super::messages;
 use super::settings::{need, shown};
-use super::waiters::Waiters;
 use crate::metrics::CapacityMetrics;
 use omni_config::manifest::Resources;
 use omni_policy::Moment;
 use omni_policy::capacity::{
     Action, Amounts, Event, Ledger, Purpose, Refusal, ReservationId, Resource, StartReason, View, Zygote,
 };
-use omni_task::Heartbeat;
-use omni_task::Mailbox;
+use omni_task::{Heartbeat, Mailbox};
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Formatter};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
+use waiters::Waiters;
 
 /// Decision about the capacity of an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,7 +128,7 @@ pub(super) struct CapacityState {
     pub(super) decisions: Vec<(ReservationId, Decision)>,
     /// `None` before a launcher is connected.
     end_zygotes: Option<EndZygotes>,
-    pub(super) waiters: Waiters,
+    waiters: Waiters,
     pub(super) metrics: CapacityMetrics,
 }
 

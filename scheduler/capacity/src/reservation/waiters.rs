@@ -2,7 +2,7 @@
 //!
 //! Only the end of an instance that was launched counts: instances that were refused free nothing for each other.
 
-use super::reservation::{CapacityHandle, CapacityState};
+use super::{CapacityHandle, CapacityState};
 use omni_task::Mailbox;
 use std::collections::BTreeMap;
 
