@@ -17,7 +17,6 @@ mod missing;
 mod place;
 mod protocol;
 mod refusal;
-mod results;
 mod scan;
 mod single;
 mod supervisor;

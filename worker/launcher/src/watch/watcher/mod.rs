@@ -1,5 +1,7 @@
 //! Watcher of a folder of models: looks at changed directories, copies and reports new content.
 
+mod results;
+
 use super::debounce::Debounce;
 use super::jobs::{Ended, Jobs, Key, Outcome, Pace};
 use super::missing::Missing;

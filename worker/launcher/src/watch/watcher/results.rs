@@ -1,12 +1,12 @@
 //! Reports of the watcher on a copy that was made or failed, and on directories that do not answer.
 
-use super::debounce::Debounce;
-use super::jobs::Key;
-use super::protocol::FromWatcher;
-use super::refusal::{Refusal, sendable};
-use super::watcher::Watcher;
-use super::watches::WATCHES;
-use super::{PATIENCE, TROUBLE, shown};
+use super::super::debounce::Debounce;
+use super::super::jobs::Key;
+use super::super::protocol::FromWatcher;
+use super::super::refusal::{Refusal, sendable};
+use super::Watcher;
+use super::super::watches::WATCHES;
+use super::super::{PATIENCE, TROUBLE, shown};
 use crate::event::ModelState;
 use omni_log::chain;
 use omni_node_protocol::launcher::MODELS_FOLDER;
