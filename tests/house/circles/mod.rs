@@ -24,7 +24,6 @@ pub(crate) const EXCEPTIONS: &[(&str, &str)] = &[
     ("omni-scheduler", "services import the messages of the model's actor"),
     ("omni-snapshot", "copying and checking share their values"),
     ("omni-tests", "a node and its builder"),
-    ("omni-launcher", "events and settings of the launcher lie beside what sends and reads them"),
     ("omnictl", "the command line's arguments and its commands"),
 ];
 

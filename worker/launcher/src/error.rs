@@ -1,7 +1,7 @@
 //! Errors that keep the launcher from working, and its exit code for each.
 
 use super::watch::WatchError;
-use super::{folders, keeper};
+use super::{keeper, runtime_dir};
 use nix::errno::Errno;
 use omni_config::node::MISCONFIGURED;
 use omni_dir::way::Changeable;
@@ -33,7 +33,7 @@ pub enum LauncherError {
         source: io::Error,
     },
     /// The path of a socket would be too long for the kernel.
-    #[error("the runtime folder {} has a path that is too long for a socket in it: at most {} bytes", path.display(), folders::SOCKET_DIR_MAX)]
+    #[error("the runtime folder {} has a path that is too long for a socket in it: at most {} bytes", path.display(), runtime_dir::SOCKET_DIR_MAX)]
     LongPath {
         /// The folder.
         path: PathBuf,

@@ -1,6 +1,6 @@
 //! Events of the launcher's threads for its main loop: a bounded queue, and a descriptor that can be polled for it.
 
-use super::start::Running;
+use super::running::Running;
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use omni_environment::{Ended, Failure, Plan, PlanJob};

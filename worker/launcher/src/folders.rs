@@ -3,6 +3,7 @@
 //! Invariants: root writes nothing where the scheduler's user could exchange a folder for another one.
 
 use super::error::{LauncherError, at};
+use super::runtime_dir::SOCKET_DIR_MAX;
 use super::settings::Settings;
 use nix::unistd::{Uid, User};
 use omni_config::{Models, SingleModel};
@@ -13,8 +14,6 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// `/instances/<12 digits>.sock` behind it, within the 107 bytes of a socket's path.
-pub(super) const SOCKET_DIR_MAX: usize = 107 - "/instances/012345678901.sock".len();
 /// Folder of the scheduler below the state folder.
 const SCHEDULER: &str = "scheduler";
 

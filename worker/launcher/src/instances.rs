@@ -1,7 +1,7 @@
 //! Instances of this node, each with its phase and its user id.
 
 use super::records::InstanceRecord;
-use super::start::Running;
+use super::running::Running;
 use super::uids::UidSlots;
 use omni_node_protocol::id::{InstanceId, SnapshotDigest};
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Records by which a later launcher finds the workers of an earlier one.
 
-use super::start::Running;
+use super::running::Running;
 use nix::unistd::Pid;
 use omni_node_protocol::id::SnapshotDigest;
 use omni_process::pidfd;

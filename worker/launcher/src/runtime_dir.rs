@@ -12,6 +12,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// Longest path of a runtime folder in bytes: with `/instances/<12 digits>.sock` behind it, the 107 bytes of a socket's path.
+pub(super) const SOCKET_DIR_MAX: usize = 107 - "/instances/012345678901.sock".len();
+
 /// Folder `<runtime-dir>/instances`, or that of the zygotes: sockets, exit files and records, named by instance. Only
 /// root can write it, or exchange it: a record that another user could have written would name processes to kill.
 #[derive(Debug, Clone)]

@@ -5,7 +5,9 @@
 
 use super::gpu::{GpuError, Gpus, Grant};
 use super::records::{InstanceRecord, RecordedWorker};
+use super::running::Running;
 use super::runtime_dir::RuntimeDir;
+use super::sandbox_paths::{CACHE, MODEL};
 use super::settings::Settings;
 use super::variables;
 use nix::unistd::Pid;
@@ -20,7 +22,6 @@ use omni_sandbox::WEIGHTS;
 use omni_sandbox::{Bind, Cache, SandboxSpec, Weights};
 use omni_worker_spec::{Gpu, InstanceSpec, WorkerSpec, ZygoteSocket};
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
@@ -32,15 +33,6 @@ const LISTEN_WITHIN: Duration = Duration::from_secs(10);
 const MINOR_MAX: u32 = 253;
 /// Modules that a zygote imports.
 const PRELOAD: usize = 256;
-/// Where things are inside.
-pub(super) const MODEL: &str = "/model";
-pub(super) const CACHE: &str = "/cache";
-/// A running worker.
-#[derive(Debug)]
-pub(super) struct Running {
-    pub(super) pid: Pid,
-    pub(super) pidfd: OwnedFd,
-}
 
 /// Refused request: it asks for more than the node gives.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

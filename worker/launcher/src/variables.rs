@@ -4,7 +4,7 @@
 //! to the manifest's; and the manifest's.
 
 use super::gpu;
-use super::start::CACHE;
+use super::sandbox_paths::CACHE;
 use omni_meminfo_fs::Shown;
 use omni_node_protocol::launcher::StartSpec;
 use omni_sandbox::{CACHE_HOME, HOME, USER};

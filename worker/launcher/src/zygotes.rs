@@ -6,8 +6,10 @@
 //! instances when the node ends. An instance never waits for anything here.
 
 use super::records::RecordedWorker;
+use super::running::Running;
 use super::runtime_dir::{RuntimeDir, socket_name};
-use super::start::{MODEL, Running, Start, StartError};
+use super::sandbox_paths::MODEL;
+use super::start::{Start, StartError};
 use nix::sys::socket::Backlog;
 use nix::unistd::Pid;
 use omni_cgroup::{GroupName, Limits, Part};

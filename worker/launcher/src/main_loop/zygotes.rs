@@ -4,7 +4,8 @@
 use super::Launcher;
 use crate::event::Event;
 use crate::reap::reap_groups;
-use crate::start::{Running, Start};
+use crate::running::Running;
+use crate::start::Start;
 use crate::zygotes::{Generation, ZygoteStart, bound, groups};
 use nix::sys::signal::Signal;
 use omni_log::chain;

@@ -12,6 +12,7 @@
 //! On a node of a single model nothing is watched: its directory is looked at for each scheduler ([`single`]).
 
 mod debounce;
+mod folder;
 mod jobs;
 mod missing;
 mod place;
@@ -31,7 +32,6 @@ use omni_config::Models;
 use omni_log::chain;
 use omni_snapshot::{Copier, Limits, SnapshotError};
 use protocol::{Reporter, ToWatcher};
-use refusal::{open, shown};
 use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

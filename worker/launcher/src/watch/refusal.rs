@@ -7,9 +7,6 @@ use omni_config::NotAModel;
 use omni_engine_protocol::packet::MAX_PACKET;
 use omni_node_protocol::launcher::FromLauncher;
 use omni_snapshot::{Snapshot, SnapshotError};
-use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 
 /// Why a directory is not served.
 #[derive(Debug, thiserror::Error)]
@@ -59,10 +56,6 @@ impl Refusal {
     }
 }
 
-pub(super) fn open(folder: &Path) -> std::io::Result<File> {
-    std::fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(folder)
-}
-
 /// A manifest of control characters grows sixfold on the wire: such a one is refused here, by name.
 pub(super) fn sendable(name: &str, snapshot: &Snapshot) -> Result<(), Refusal> {
     let Snapshot { digest, manifest, .. } = snapshot.clone();
@@ -71,12 +64,4 @@ pub(super) fn sendable(name: &str, snapshot: &Snapshot) -> Result<(), Refusal> {
         Ok(bytes) if bytes.len() <= MAX_PACKET => Ok(()),
         Ok(_) | Err(_) => Err(Refusal::Unsendable),
     }
-}
-
-/// Characters of a path that are shown when it is not a name.
-const SHOWN: usize = 200;
-
-/// The name of the model in `path`, relative to the folder, as it is shown when it cannot be a name.
-pub(super) fn shown(path: &Path) -> String {
-    path.to_string_lossy().chars().take(SHOWN).collect()
 }

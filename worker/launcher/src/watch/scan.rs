@@ -9,6 +9,7 @@
 //! A look goes through one [place](Unit) and leaves it by no mount (`RESOLVE_NO_XDEV` refuses it untouched): a file
 //! system that does not answer holds the look at itself alone.
 
+use super::folder::shown;
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag};
@@ -104,13 +105,13 @@ pub(super) fn names(folder: impl AsFd) -> Result<BTreeSet<OsString>, Errno> {
 /// too much.
 pub(super) fn scan(folder: impl AsFd, unit: &Unit, crowded: &BTreeSet<String>, looker: &dyn Looker) -> Scan {
     let mut scan = Scan::default();
-    let shown = || super::shown(&unit.path);
+    let unit_shown = || shown(&unit.path);
     match open_beneath(&folder, &unit.path, OFlag::O_RDONLY | OFlag::O_DIRECTORY) {
         Ok(root) => Walk { scan: &mut scan, root, unit, crowded, looker }.walk(),
         Err(Errno::ENOENT) => {} // gone again: what is in the folder tells of the next change
         Err(Errno::ENOTDIR | Errno::ELOOP) => scan.link(folder.as_fd(), &unit.path, &unit.path),
         Err(_) if unit.model.is_some() => {} // its snapshot's to refuse
-        Err(errno) => drop(scan.found.insert(shown(), Found::Unreadable(errno.to_string()))),
+        Err(errno) => drop(scan.found.insert(unit_shown(), Found::Unreadable(errno.to_string()))),
     }
     scan
 }
@@ -119,7 +120,7 @@ impl Scan {
     /// A link is where it leads to: one that has a `model.py` is reported.
     fn link(&mut self, dir: BorrowedFd<'_>, link: &Path, path: &Path) {
         if fstatat(dir, &link.join("model.py"), AtFlags::AT_SYMLINK_NOFOLLOW).is_ok() {
-            self.found.insert(super::shown(path), Found::Link);
+            self.found.insert(shown(path), Found::Link);
         }
     }
 }
@@ -151,7 +152,7 @@ impl Walk<'_> {
             }
             if model.is_none() && others > OTHER_DIRECTORIES {
                 self.scan.partly = true;
-                self.scan.found.entry(super::shown(&self.unit.path)).or_insert(Found::Many);
+                self.scan.found.entry(shown(&self.unit.path)).or_insert(Found::Many);
                 return;
             }
             let Some(open) = self.open(&dir, &path, model.as_ref()) else { continue };
@@ -164,7 +165,7 @@ impl Walk<'_> {
                 (Some(outer), true) => {
                     told += 1;
                     if told <= TOLD {
-                        self.scan.found.insert(super::shown(&path), Found::Inside(outer.clone()));
+                        self.scan.found.insert(shown(&path), Found::Inside(outer.clone()));
                     }
                     Some(outer)
                 }
@@ -193,7 +194,7 @@ impl Walk<'_> {
             Ok(_) => Found::Model,
             Err(error) => Found::Misnamed(error),
         };
-        let name = super::shown(path);
+        let name = shown(path);
         self.scan.found.insert(name.clone(), found);
         name
     }
@@ -207,7 +208,7 @@ impl Walk<'_> {
             Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => {}
             // Inside a model its snapshot refuses it.
             Err(_) if model.is_some() => {}
-            Err(errno) => drop(self.scan.found.insert(super::shown(path), Found::Unreadable(errno.to_string()))),
+            Err(errno) => drop(self.scan.found.insert(shown(path), Found::Unreadable(errno.to_string()))),
         }
         None
     }
@@ -219,7 +220,7 @@ impl Walk<'_> {
             Ok(listed) => listed,
             Err(errno) => {
                 if model.is_none() && errno != Errno::ENOENT {
-                    self.scan.found.insert(super::shown(&path), Found::Unreadable(errno.to_string()));
+                    self.scan.found.insert(shown(&path), Found::Unreadable(errno.to_string()));
                 }
                 return;
             }

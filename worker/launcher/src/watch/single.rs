@@ -3,8 +3,9 @@
 //! So an author's change takes no effect until the service is started or reloaded. The scheduler keeps to the first
 //! report: a launcher that is started again, or a connection that is made again, brings no new content either.
 
+use super::folder::open;
 use super::protocol::{FromWatcher, Reporter, ToWatcher};
-use super::refusal::{Refusal, open, sendable};
+use super::refusal::{Refusal, sendable};
 use super::{PATIENCE, TROUBLE};
 use crate::event::ModelState;
 use omni_config::{Foreign, SingleModel};

@@ -1,8 +1,9 @@
 //! Launcher's side of the watcher: starts it, starts it again when it has ended, and passes its reports to the main
 //! loop.
 
+use super::folder::open;
 use super::protocol::{FromWatcher, ToWatcher};
-use super::{TROUBLE, WatchError, open};
+use super::{TROUBLE, WatchError};
 use crate::event::{Event, Events, ModelState};
 use crate::settings::Settings;
 use omni_config::Models;

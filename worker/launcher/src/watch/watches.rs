@@ -1,26 +1,20 @@
-//! inotify watches of the models folder, and looks in their place where there are too few.
+//! inotify watches of the models folder.
 
-use super::debounce::Debounce;
 use super::jobs::Pace;
-use super::place::Place;
 use super::scan::Looker;
-use super::unit::Changed;
-use super::watcher::Watcher;
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
 use omni_snapshot::Progress;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Directories that are watched, those of all models together.
 pub(super) const WATCHES: usize = 65_536;
 /// How often it is asked whether the models folder is still the one that is watched.
 pub(super) const PLACE: Duration = Duration::from_secs(2);
-/// How often everything is looked at while not all is watched.
-const SLOW: Duration = Duration::from_secs(8);
 
 /// The watches of one folder, which threads add to. No lock is held while the kernel looks at a directory.
 pub(super) struct Watches {
@@ -72,7 +66,7 @@ impl Watches {
     }
 
     /// Ends the watches of these directories.
-    fn remove(&self, fits: impl Fn(&Path) -> bool) {
+    pub(super) fn remove(&self, fits: impl Fn(&Path) -> bool) {
         let removed: Vec<_> = self.dirs().extract_if(|_, dir| fits(dir)).collect();
         for (watch, _) in removed {
             let _ = self.inotify.rm_watch(watch); // it may be gone by itself
@@ -108,62 +102,5 @@ impl Looker for Paced<'_> {
 
     fn step(&self) -> bool {
         self.pace.step().is_ok()
-    }
-}
-
-impl Watcher {
-    /// Begins anew when the folder's path leads to another one: nothing of the old one is of interest any more.
-    pub(super) fn check_place(&mut self, debounce: &mut Debounce) {
-        if self.asked.elapsed() < PLACE {
-            return;
-        }
-        self.asked = Instant::now();
-        let place = Place::of(&self.folder);
-        if place == self.place {
-            return;
-        }
-        match Watches::new() {
-            Ok(watches) => self.watches = Arc::new(watches),
-            Err(errno) => return tracing::error!(%errno, "cannot watch the models folder anew"),
-        }
-        tracing::info!(folder = %self.folder.display(), "the models folder is another one now, or has other file systems in it");
-        self.place = place;
-        self.jobs.give_up_silent();
-        self.crowded.clear();
-        self.changed = Changed::All;
-        debounce.changed(Instant::now());
-    }
-
-    /// Has everything looked at from time to time while not all is watched, and says so once.
-    pub(super) fn look_again_at_all(&mut self, debounce: &mut Debounce) {
-        let scans = || self.units.values().filter_map(|state| state.scan.as_ref());
-        let (partly, unwatched) = (scans().any(|scan| scan.partly), scans().map(|scan| scan.unwatched).sum::<usize>());
-        if unwatched > 0 && !self.warned {
-            let hint = format!("fs.inotify.max_user_watches bounds what is watched, and so do {WATCHES} directories");
-            tracing::warn!(unwatched, every = ?SLOW, "some directories are not watched, but looked at: {hint}");
-        }
-        self.warned = unwatched > 0;
-        if partly || unwatched > 0 {
-            let slow = *self.slow.get_or_insert_with(|| Instant::now() + SLOW);
-            debounce.later(slow);
-        } else {
-            self.slow = None;
-        }
-    }
-
-    /// Keeps no watches in a model that was refused for having too much, and looks into it again when it is taken.
-    pub(super) fn crowd(&mut self, name: &str, is_crowded: bool, debounce: &mut Debounce) {
-        if !is_crowded {
-            if self.crowded.remove(name) {
-                self.changed = Changed::All; // what is in it is watched from the next look on
-                debounce.changed(Instant::now());
-            }
-            return;
-        }
-        if self.crowded.insert(name.to_owned()) {
-            self.watches.remove(|dir| dir.starts_with(name) && dir != Path::new(name));
-            self.slow.get_or_insert_with(|| Instant::now() + SLOW);
-            debounce.later(Instant::now() + SLOW);
-        }
     }
 }

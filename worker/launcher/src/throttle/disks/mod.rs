@@ -8,7 +8,7 @@
 
 mod policy;
 
-use crate::start::CACHE;
+use crate::sandbox_paths::CACHE;
 use omni_cgroup::{DiskShare, Driver, Group, GroupName, Part};
 use policy::{Change, Policy, RATE, Use};
 use std::collections::BTreeMap;

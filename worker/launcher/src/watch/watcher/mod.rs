@@ -1,8 +1,10 @@
 //! Watcher of a folder of models: looks at changed directories, copies and reports new content.
 
+mod coverage;
 mod results;
 
 use super::debounce::Debounce;
+use super::folder::open;
 use super::jobs::{Ended, Jobs, Key, Outcome, Pace};
 use super::missing::Missing;
 use super::place::Place;
@@ -11,7 +13,7 @@ use super::refusal::Refusal;
 use super::scan::{Found, Scan, Unit, names, scan};
 use super::unit::{Changed, State};
 use super::watches::{PLACE, WATCHES, Watches};
-use super::{MISSING, PATIENCE, QUIET, TROUBLE, WatchError, open};
+use super::{MISSING, PATIENCE, QUIET, TROUBLE, WatchError};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
@@ -31,34 +33,34 @@ const TURN: Duration = Duration::from_millis(500);
 
 /// See the module. Its functions that return `bool` return `false` when the launcher is gone.
 pub(super) struct Watcher {
-    pub(super) folder: PathBuf,
-    pub(super) copier: Arc<Copier>,
-    pub(super) out: Reporter,
+    folder: PathBuf,
+    copier: Arc<Copier>,
+    out: Reporter,
     told: Receiver<ToWatcher>,
-    pub(super) watches: Arc<Watches>,
-    pub(super) jobs: Jobs,
+    watches: Arc<Watches>,
+    jobs: Jobs,
     /// The folder at the last look.
     root: Option<Arc<File>>,
-    pub(super) units: BTreeMap<Unit, State>,
-    pub(super) models: BTreeMap<String, Option<Snapshot>>,
+    units: BTreeMap<Unit, State>,
+    models: BTreeMap<String, Option<Snapshot>>,
     /// Models that were reported as not answering.
-    pub(super) silent: BTreeSet<String>,
+    silent: BTreeSet<String>,
     missing: Missing,
     /// The loss of the folder itself was reported.
-    pub(super) lost: bool,
-    pub(super) changed: Changed,
+    lost: bool,
+    changed: Changed,
     /// Every model was reported once.
     scanned: bool,
     /// Watched folder.
-    pub(super) place: Option<Place>,
+    place: Option<Place>,
     /// When it was last asked whether that is still the models folder.
-    pub(super) asked: Instant,
+    asked: Instant,
     /// Models that were refused for having too much: nothing in them is watched.
-    pub(super) crowded: BTreeSet<String>,
+    crowded: BTreeSet<String>,
     /// When to look at everything, for what is not watched.
-    pub(super) slow: Option<Instant>,
+    slow: Option<Instant>,
     /// Missing watches were reported.
-    pub(super) warned: bool,
+    warned: bool,
 }
 
 impl Watcher {
@@ -236,7 +238,7 @@ impl Watcher {
         self.jobs.ask(key, look, Instant::now());
     }
 
-    pub(super) fn ask_take(&mut self, name: &str) {
+    fn ask_take(&mut self, name: &str) {
         let Some(root) = self.root.clone() else { return };
         let known = self.models.get(name).cloned().flatten().map(|snapshot| snapshot.fingerprint);
         let (copier, path) = (Arc::clone(&self.copier), PathBuf::from(name));

@@ -1,13 +1,14 @@
 //! Reports of the watcher on a copy that was made or failed, and on directories that do not answer.
 
-use super::super::debounce::Debounce;
-use super::super::jobs::Key;
-use super::super::protocol::FromWatcher;
-use super::super::refusal::{Refusal, sendable};
 use super::Watcher;
-use super::super::watches::WATCHES;
-use super::super::{PATIENCE, TROUBLE, shown};
 use crate::event::ModelState;
+use crate::watch::debounce::Debounce;
+use crate::watch::folder::shown;
+use crate::watch::jobs::Key;
+use crate::watch::protocol::FromWatcher;
+use crate::watch::refusal::{Refusal, sendable};
+use crate::watch::watches::WATCHES;
+use crate::watch::{PATIENCE, TROUBLE};
 use omni_log::chain;
 use omni_node_protocol::launcher::MODELS_FOLDER;
 use omni_snapshot::{Fresh, Snapshot, SnapshotError};

@@ -1,0 +1,6 @@
+//! Paths of a model's files inside its sandbox.
+
+/// The model's snapshot.
+pub(super) const MODEL: &str = "/model";
+/// The model's cache directory, which outlasts its instances.
+pub(super) const CACHE: &str = "/cache";
