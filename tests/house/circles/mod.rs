@@ -22,7 +22,6 @@ pub(crate) const EXCEPTIONS: &[(&str, &str)] = &[
     ("omni-ingress", "a connection, its listener and its bodies are one state machine"),
     ("omni-policy", "values of the fleet and of residency lie beside the decisions"),
     ("omni-scheduler", "services import the messages of the model's actor"),
-    ("omni-snapshot", "copying and checking share their values"),
     ("omni-tests", "a node and its builder"),
     ("omnictl", "the command line's arguments and its commands"),
 ];

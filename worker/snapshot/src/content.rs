@@ -12,8 +12,9 @@ use crate::copy::{Put, create, store};
 use crate::digest::hex;
 use crate::file::{copy_content, hash_content, open_listed, source_failed};
 use crate::progress::{Progress, Source};
-use crate::sources::Sources;
-use crate::tree::{Entry, FileEntry, TICK, kind_of};
+use crate::sources::{LARGE, Sources};
+use crate::status::kind_of;
+use crate::tree::{Entry, FileEntry, TICK};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open, renameat};
@@ -32,8 +33,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::SystemTime;
 
-/// From this size on, the launcher remembers which file had which content, and looks before it copies.
-pub(crate) const LARGE: u64 = 1 << 20;
 /// A name in `.files`, or beside a file in a copy, while it is made.
 const FRESH: &str = ".fresh-";
 

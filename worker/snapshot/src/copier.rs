@@ -3,12 +3,13 @@
 
 use crate::SnapshotError;
 use crate::beneath::open_beneath;
-use crate::content::{Contents, LARGE, Shared};
+use crate::content::{Contents, Shared};
 use crate::copy::copy_listed;
+use crate::layout::{COPY, FILES, SOURCES};
 use crate::progress::{Progress, Source};
 use crate::room;
-use crate::sources::Sources;
-use crate::store::{COPY, FILES, SOURCES, Snapshot};
+use crate::snapshot::Snapshot;
+use crate::sources::{LARGE, Sources};
 use crate::tree::{FileEntry, Fingerprint, Kind, Limits, Listing, list};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;

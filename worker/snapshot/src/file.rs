@@ -3,7 +3,8 @@
 use crate::SnapshotError;
 use crate::beneath::open_beneath;
 use crate::progress::{Progress, Source};
-use crate::tree::{Entry, FileEntry, Identity, kind_of};
+use crate::status::kind_of;
+use crate::tree::{Entry, FileEntry, Identity};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{SFlag, fstat};

@@ -7,7 +7,7 @@
 
 use crate::SnapshotError;
 use crate::beneath::open_beneath;
-use crate::tree::{Seen, Writers, kind_of, seen};
+use crate::status::{Seen, Writers, kind_of, seen};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, readlinkat};
 use nix::sys::stat::{FileStat, SFlag, fstat, fstatat};

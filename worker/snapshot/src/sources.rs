@@ -5,7 +5,6 @@
 //! one would show. A model's list is used for this model alone, and no list outlasts a boot: a file system that says of its
 //! files what it likes can mislead about the model only that is on it.
 
-use crate::content::LARGE;
 use crate::digest::hex;
 use crate::tree::Identity;
 use omni_node_protocol::id::SnapshotDigest;
@@ -16,6 +15,9 @@ use std::fs;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// From this size on, the launcher remembers which file had which content, and looks before it copies.
+pub(crate) const LARGE: u64 = 1 << 20;
 
 /// Known files of one model.
 #[derive(Debug)]

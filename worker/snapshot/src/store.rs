@@ -8,6 +8,7 @@ use crate::SnapshotError;
 use crate::content::Contents;
 use crate::copier::Copier;
 use crate::lasting::Lasting;
+use crate::layout::{BOOT, COPY, FILES, RETIRED, SOURCES, TEMPORARY};
 use crate::sources;
 use crate::tree::{Fingerprint, Limits};
 use crate::verify::{is_whole, read};
@@ -19,26 +20,6 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-const TEMPORARY: &str = ".tmp-";
-/// Beginning of the names of snapshots that are being removed.
-const RETIRED: &str = ".tmp-retired-";
-/// Copies that are being made, of all processes.
-pub(crate) const COPY: &str = ".tmp-copy-";
-const BOOT: &str = ".boot";
-pub(crate) const FILES: &str = ".files";
-pub(crate) const SOURCES: &str = ".sources";
-
-/// A model's directory as it was at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Snapshot {
-    /// Digest of the content, and the name in the store.
-    pub digest: SnapshotDigest,
-    /// The text of its `omni.toml`, when it has one.
-    pub manifest: Option<String>,
-    /// The state in which the directory was, for the next [copy](Copier::copy).
-    pub fingerprint: Fingerprint,
-}
 
 /// All snapshots of a node. One process at a time may use it; [copies](Copier) for it may be made by another.
 #[derive(Debug)]
