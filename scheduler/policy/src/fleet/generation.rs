@@ -10,7 +10,7 @@
 //! ```
 
 use super::events::Settings;
-use super::view::ModelState;
+use super::model_state::ModelState;
 use crate::backoff::FailureTally;
 use crate::{Generation, Moment};
 use std::time::Duration;

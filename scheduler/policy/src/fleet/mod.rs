@@ -40,6 +40,7 @@ mod events;
 mod generation;
 mod instance;
 mod lifecycle;
+mod model_state;
 mod overrun;
 mod reconcile;
 #[cfg(test)]
@@ -49,7 +50,7 @@ mod view;
 pub use events::{Action, Event, Settings, StopReason};
 pub use generation::{FIRST_CAPACITY_PAUSE, LAUNCHER_RETRY, LONGEST_CAPACITY_PAUSE, StartState};
 pub use instance::{FIRST_USE_GRACE, KILL_RETRY, Phase, STOP_GRACE, StopCause};
-pub use view::ModelState;
+pub use model_state::ModelState;
 
 use super::{Generation, InstanceNumber, Moment};
 use generation::{Candidate, GenerationState};

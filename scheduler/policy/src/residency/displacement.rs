@@ -13,13 +13,9 @@
 
 use super::events::GpuMode;
 use super::events::{Action, CardIndex, InstanceKey, Refusal, Retained};
-use super::ledger::{Instance, ResidencyState};
+use super::ledger::{Departing, Instance, ResidencyState};
 use super::{Moment, Residency};
 use crate::capacity::Reclaimable;
-use std::collections::BTreeSet;
-
-/// Instances that are leaving, or would be displaced.
-pub(super) type Departing = BTreeSet<InstanceKey>;
 
 /// Requested place.
 #[derive(Debug, Clone, Copy)]

@@ -9,14 +9,16 @@
 //!
 //! Invariant: nothing an instance reports makes one of them larger than its limit.
 
-use super::displacement::Departing;
 use super::events::GpuMode;
 use super::events::{CardIndex, InstanceKey};
 use super::events::{Command, Usage};
 use crate::Moment;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) type Instances = BTreeMap<InstanceKey, Instance>;
+
+/// Instances that are leaving, or would be displaced.
+pub(super) type Departing = BTreeSet<InstanceKey>;
 
 /// An instance on a card.
 #[derive(Debug, Clone)]

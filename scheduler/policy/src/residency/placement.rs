@@ -20,10 +20,10 @@
 //! Only a placement makes the figure larger, so a check at each placement is enough. An adopted instance is not
 //! checked: an earlier scheduler placed it under the same rule.
 
-use super::displacement::Departing;
 use super::events::Command;
 use super::events::GpuMode;
 use super::events::{CardIndex, CardSettings, Refusal};
+use super::ledger::Departing;
 use super::ledger::{Instance, Instances, ResidencyState, on, sum};
 use super::{Card, Residency};
 use std::cmp::Reverse;
