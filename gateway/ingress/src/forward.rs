@@ -1,7 +1,7 @@
 //! Requests that are forwarded to another process, over a socket of their own. The response goes to the client as it arrives.
 
 use crate::body::{RunningUpload, Transfer, Upload};
-use crate::connection::RawBodyHandoff;
+use crate::body_handoff::RawBodyHandoff;
 use crate::response::ResponseBody;
 use bytes::{Bytes, BytesMut};
 use http_body_util::combinators::UnsyncBoxBody;

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod body;
+mod body_handoff;
 mod check;
 mod connection;
 pub mod descriptors;
@@ -20,8 +21,9 @@ mod response;
 pub mod response_headers;
 pub mod tls;
 
+pub use body_handoff::RawBodyHandoff;
 pub use check::{HostNames, RenderRefusal, RequestCheck};
-pub use connection::{AlreadyAdmitted, ClientStream, ConnectionConfig, RawBodyHandoff, http_builder};
+pub use connection::{AlreadyAdmitted, ClientStream, ConnectionConfig, http_builder};
 pub use listener::{ConnectionLimits, InheritedConnections, ListenerPhase, serve};
 pub use metrics::HttpMetrics;
 pub use response::{BodyUnread, ReadDeadline, ResponseBody, ResponseGuard, StreamCut, reserve_response};

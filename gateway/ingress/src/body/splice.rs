@@ -4,7 +4,7 @@
 //! as many bytes are read from the connection as were asked for; no more than pipe and socket hold are in between; the wait for a model
 //! that does not read ends when the client is gone.
 
-use crate::connection::RawBodyHandoff;
+use crate::body_handoff::RawBodyHandoff;
 use nix::fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice as splice_once};
 use nix::sys::socket::{setsockopt, sockopt::SndBuf};
 use nix::unistd::pipe2;

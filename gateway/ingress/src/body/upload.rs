@@ -14,7 +14,7 @@
 //! end of this process cuts the body off.
 
 use super::splice::{self, Spliced};
-use crate::connection::RawBodyHandoff;
+use crate::body_handoff::RawBodyHandoff;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};

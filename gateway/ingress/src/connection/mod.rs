@@ -14,7 +14,7 @@
 //! - [`driver`] polls hyper, with the timeouts that hyper does not have.
 //! - [`socket`] is what hyper reads and writes: it notes what happens and withholds what is not for hyper.
 //! - [`state`] is shared by both and by the service that calls the handler.
-//! - [`handoff`] moves a large body past hyper.
+//! - [`body_handoff`](crate::body_handoff) moves a large body past hyper.
 //!
 //! An HTTP/1.1 connection on which nothing is in the air goes to a successor as it is; the client notices nothing. It may go when every
 //! response has been written and not one byte has been read since: what the client sends from then on stays in the socket, which this
@@ -23,22 +23,20 @@
 
 mod deadlines;
 mod driver;
-mod handoff;
 mod head_timer;
 mod http2_frames;
 mod socket;
 mod state;
 mod stream;
 
-pub use self::handoff::RawBodyHandoff;
 pub use self::stream::ClientStream;
 
 use self::deadlines::OpenResponse;
-use self::handoff::drain;
 use self::head_timer::HeadTimer;
 use self::socket::Socket;
 use self::state::ConnectionState;
 use crate::body::{bypass_length, closes_when_unread};
+use crate::body_handoff::drain;
 use crate::check::{HEADERS, RequestCheck};
 use crate::listener::{ConnectionLimits, ListenerPhase, UNREAD};
 use crate::response::{BodyUnread, ReadDeadline, ResponseBody, ResponseGuard, StreamCut};

@@ -3,8 +3,8 @@
 //! The parts belong to one task, so relaxed atomics are enough; locks are never contended.
 
 use super::deadlines::ReadDeadlines;
-use super::handoff::RawBodyHandoff;
 use super::stream::ClientStream;
+use crate::body_handoff::RawBodyHandoff;
 use crate::check::OpenHeads;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

@@ -52,22 +52,22 @@ struct State {
 impl RawBodyHandoff {
     /// Withholds the rest of the connection from hyper. To be called before hyper reads on behind the head of a request whose body has
     /// this length.
-    pub(super) fn begin(&self, length: u64) {
+    pub(crate) fn begin(&self, length: u64) {
         self.unread.store(length, Ordering::Relaxed);
         self.active.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn is_active(&self) -> bool {
+    pub(crate) fn is_active(&self) -> bool {
         self.active.load(Ordering::Relaxed)
     }
 
     /// Returns true if exactly the body was read from the connection: the next byte is beyond it.
-    pub(super) fn is_body_read(&self) -> bool {
+    pub(crate) fn is_body_read(&self) -> bool {
         self.is_active() && self.unread.load(Ordering::Relaxed) == 0 && !self.given_to_model.load(Ordering::Relaxed)
     }
 
     /// Provides the connection to the task that moves the body, once: hyper has nothing left of the body.
-    pub(super) fn provide_socket(&self, duplicate: impl FnOnce() -> io::Result<std::net::TcpStream>) {
+    pub(crate) fn provide_socket(&self, duplicate: impl FnOnce() -> io::Result<std::net::TcpStream>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if !state.is_provided {
             state.is_provided = true;
@@ -80,7 +80,7 @@ impl RawBodyHandoff {
 
     /// Keeps a descriptor for [`Self::finish`]; hyper is about to close the connection. A connection that the model has is shut down for
     /// both at once: not one byte that the client sends after the end of its response is for the model.
-    pub(super) fn on_close(&self, duplicate: Option<std::net::TcpStream>) {
+    pub(crate) fn on_close(&self, duplicate: Option<std::net::TcpStream>) {
         if let Some(stream) = duplicate.as_ref().filter(|_| self.given_to_model.load(Ordering::Relaxed)) {
             let _ = stream.shutdown(std::net::Shutdown::Both); // or it is closed already
         }
@@ -117,7 +117,7 @@ impl RawBodyHandoff {
 
     /// Ends the handoff after hyper has closed. A client that sends its whole body before it reads would lose the response to a reset:
     /// the rest is read and dropped, for a while. A connection that the model has is shut down for both.
-    pub(super) async fn finish(&self) {
+    pub(crate) async fn finish(&self) {
         let after_close = self.state.lock().unwrap_or_else(PoisonError::into_inner).after_close.take();
         let Some(stream) = after_close else { return };
         if self.given_to_model.load(Ordering::Relaxed) {
@@ -135,7 +135,7 @@ impl RawBodyHandoff {
 }
 
 /// Reads and drops so many bytes, or all until the end, for a while.
-pub(super) async fn drain(mut stream: impl AsyncRead + Unpin, mut unread: u64) {
+pub(crate) async fn drain(mut stream: impl AsyncRead + Unpin, mut unread: u64) {
     let mut sink = vec![0; 64 * 1024];
     let _ = tokio::time::timeout(LINGER, async {
         while unread > 0 {
