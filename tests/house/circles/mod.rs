@@ -19,7 +19,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Crates that have circles still, with the reason.
 pub(crate) const EXCEPTIONS: &[(&str, &str)] = &[
     ("omni-cuda-sim", "a double of one C library, whose objects refer to each other as the driver's do"),
-    ("omni-ingress", "a connection, its listener and its bodies are one state machine"),
     ("omni-scheduler", "services import the messages of the model's actor"),
     ("omni-tests", "a node and its builder"),
     ("omnictl", "the command line's arguments and its commands"),

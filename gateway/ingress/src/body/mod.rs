@@ -10,7 +10,7 @@ pub use self::upload::{RunningUpload, Transfer, Upload};
 
 use self::upload::incomplete;
 use crate::body_handoff::RawBodyHandoff;
-use crate::connection::STREAM_WINDOW;
+use crate::limits::STREAM_WINDOW;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};

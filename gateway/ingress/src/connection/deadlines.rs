@@ -1,14 +1,10 @@
-//! Deadlines for a client to read its responses, and the body that has one.
+//! Deadlines for a client to read its responses.
 
-use super::state::OpenRequest;
-use crate::response::{ReadDeadline, ResponseBody, ResponseGuard, StreamCut};
-use bytes::Bytes;
-use hyper::body::{Body, Frame, SizeHint};
+use crate::response::ReadDeadline;
 use omni_body::SlowReader;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::Context;
 use std::time::{Duration, Instant};
 
 /// Time beyond a request's deadline for its client to read the end of the response; then the connection is cut.
@@ -56,7 +52,7 @@ impl ReadDeadlines {
     }
 
     /// Adds the deadline of a response. Returns it when it is to be removed with the response's body.
-    fn add(&self, ReadDeadline { at, permit }: ReadDeadline) -> Option<Instant> {
+    pub(super) fn add(&self, ReadDeadline { at, permit }: ReadDeadline) -> Option<Instant> {
         let mut deadlines = self.deadlines.lock().unwrap_or_else(PoisonError::into_inner);
         let at = at + GRACE;
         if let Some(permit) = permit {
@@ -71,72 +67,10 @@ impl ReadDeadlines {
         }
     }
 
-    fn remove(&self, at: Instant) {
+    pub(super) fn remove(&self, at: Instant) {
         let mut deadlines = self.deadlines.lock().unwrap_or_else(PoisonError::into_inner);
         let position = deadlines.open.iter().position(|open| *open == at);
         position.map(|position| deadlines.open.swap_remove(position));
         self.open.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// Body of a response, which keeps its request open.
-#[derive(Debug)]
-pub(super) struct OpenResponse<S> {
-    body: ResponseBody<S>,
-    request: OpenRequest,
-    /// Deadline to remove at the end.
-    deadline: Option<Instant>,
-    /// Only the end of the connection ends the body (HTTP/1.0), so that a failed one has to be cut.
-    ends_with_connection: bool,
-    /// Dropped once the response was written.
-    _guard: Option<ResponseGuard>,
-}
-
-impl<S> OpenResponse<S> {
-    pub(super) fn new(
-        body: ResponseBody<S>,
-        request: OpenRequest,
-        deadline: Option<ReadDeadline>,
-        ends_with_connection: bool,
-        guard: Option<ResponseGuard>,
-    ) -> Self {
-        let deadline = deadline.and_then(|deadline| request.0.deadlines.add(deadline));
-        Self { body, request, deadline, ends_with_connection, _guard: guard }
-    }
-}
-
-impl<S> Drop for OpenResponse<S> {
-    fn drop(&mut self) {
-        if let Some(deadline) = self.deadline {
-            self.request.0.deadlines.remove(deadline);
-        }
-    }
-}
-
-impl<S> Body for OpenResponse<S>
-where
-    S: Body<Data = Bytes> + Unpin,
-    S::Error: Into<StreamCut>,
-{
-    type Data = Bytes;
-    type Error = StreamCut;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, StreamCut>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(context);
-        if self.ends_with_connection && matches!(frame, Poll::Ready(Some(Err(_)))) {
-            self.request.0.end.cut();
-        }
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

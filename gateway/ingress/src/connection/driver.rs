@@ -3,9 +3,10 @@
 //! Timeouts: for the first request, for a client to read its response, for an idle HTTP/2 connection. One timer serves the first two,
 //! which never run at the same time.
 
+use super::ConnectionConfig;
 use super::socket::Socket;
 use super::state::ConnectionState;
-use super::{ConnectionConfig, ListenerPhase};
+use crate::phase::ListenerPhase;
 use hyper::body::{Body, Incoming};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};

@@ -25,20 +25,22 @@ mod deadlines;
 mod driver;
 mod head_timer;
 mod http2_frames;
+mod open_response;
 mod socket;
 mod state;
 mod stream;
 
 pub use self::stream::ClientStream;
 
-use self::deadlines::OpenResponse;
 use self::head_timer::HeadTimer;
+use self::open_response::OpenResponse;
 use self::socket::Socket;
 use self::state::ConnectionState;
 use crate::body::{bypass_length, closes_when_unread};
 use crate::body_handoff::drain;
 use crate::check::{HEADERS, RequestCheck};
-use crate::listener::{ConnectionLimits, ListenerPhase, UNREAD};
+use crate::limits::{CONNECTION_WINDOW, ConnectionLimits, STREAM_WINDOW, UNREAD};
+use crate::phase::ListenerPhase;
 use crate::response::{BodyUnread, ReadDeadline, ResponseBody, ResponseGuard, StreamCut};
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
@@ -59,9 +61,6 @@ const HEAD: usize = 64 * 1024;
 const HEAD_HTTP2: u32 = 16 * 1024;
 /// Streams of one HTTP/2 connection.
 const STREAMS: u32 = 256;
-/// Bytes that a client may send of one body over HTTP/2 before it is read, and of all bodies of a connection.
-pub(crate) const STREAM_WINDOW: u32 = 256 * 1024;
-const CONNECTION_WINDOW: u32 = 1024 * 1024;
 
 /// Extension of a request that the predecessor has admitted. Only a connection from the predecessor sets it.
 #[derive(Debug, Clone, Copy)]

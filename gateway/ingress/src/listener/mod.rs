@@ -1,16 +1,12 @@
 //! Listener: accepts connections, bounded in number, with TLS where there is a certificate. HTTP/1.1 and HTTP/2 share one socket and are
 //! told apart by their first bytes.
-//!
-//! ```text
-//! Accepting ─▶ Paused ─▶ HandingOver            (plain TCP here and at the successor)
-//!     │           └────▶ ClosingAfterResponse   (TLS at the successor)
-//!     └─────────────────▶ Closing
-//! ```
 
 mod address_limit;
 
 use self::address_limit::{AddressLimit, AddressPermit};
 use crate::connection::{ClientStream, ConnectionConfig, serve_connection};
+use crate::limits::{ConnectionLimits, UNREAD_MS};
+use crate::phase::ListenerPhase;
 use crate::response::{ResponseBody, StreamCut};
 use bytes::Bytes;
 use hyper::body::{Body, Incoming as IncomingBody};
@@ -26,22 +22,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
-/// Limits of a listener and its connections.
-#[derive(Debug, Clone, Copy)]
-pub struct ConnectionLimits {
-    /// Connections at a time; further ones wait in the kernel's queue.
-    pub connections: usize,
-    /// Connections at a time from one address.
-    pub connections_per_address: Option<u32>,
-    /// Time for the head of a request, and for the first request of a connection to arrive at all.
-    pub header_timeout: Duration,
-}
-
-/// Time after which a client that reads nothing of its response counts as gone: for the kernel, in milliseconds, and for small
-/// responses over HTTP/2.
-const UNREAD_MS: u32 = 120_000;
-/// The same as a duration.
-pub(crate) const UNREAD: Duration = Duration::from_millis(UNREAD_MS as u64);
 /// Bytes of a response that the kernel buffers beyond what is in flight. Without this limit it keeps megabytes for each slow client,
 /// which are not counted anywhere.
 const UNSENT: u32 = 256 * 1024;
@@ -58,21 +38,6 @@ sockopt_impl!(
     libc::TCP_NOTSENT_LOWAT,
     u32
 );
-
-/// Phase of a listener.
-#[derive(Debug, Clone)]
-pub enum ListenerPhase {
-    /// Connections are accepted and served.
-    Accepting,
-    /// No connection is accepted; those that are open are served on.
-    Paused,
-    /// Connections are closed as soon as their open requests are answered.
-    Closing,
-    /// Idle connections are handed to a successor, which has the listening socket.
-    HandingOver(mpsc::Sender<TcpStream>),
-    /// As `HandingOver`, for connections that cannot be handed over (TLS): each is closed after its next response.
-    ClosingAfterResponse,
-}
 
 /// A new connection.
 enum Incoming {
