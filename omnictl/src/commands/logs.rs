@@ -2,10 +2,10 @@
 
 use http_body_util::BodyExt;
 use hyper::Method;
-use omni_config::ModelName;
 use omni_control_api::LogEntry;
 
 use super::{Context, refused};
+use crate::cli::Logs;
 use crate::client::{ClientError, empty, model_route, request};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -15,25 +15,8 @@ use crate::output::{Format, Out, note};
 /// Longest line of the answer; the node keeps log lines far shorter.
 const LINE_LIMIT: usize = 1 << 20;
 
-/// Arguments of `logs`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct LogsArguments {
-    /// The model
-    #[arg(value_name = "MODEL")]
-    model: ModelName,
-    /// Go on with new lines until Ctrl-C
-    #[arg(short, long)]
-    follow: bool,
-    /// Number of last lines to show
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 100)]
-    lines: u32,
-    /// Only lines of this request, of all lines that the node has
-    #[arg(long, value_name = "ID", conflicts_with = "lines")]
-    request: Option<String>,
-}
-
-pub(super) async fn run(context: &mut Context<'_>, arguments: &LogsArguments) -> Result<Exit, Failure> {
-    let LogsArguments { model, follow, lines, request: of } = arguments;
+pub(super) async fn run(context: &mut Context<'_>, arguments: &Logs) -> Result<Exit, Failure> {
+    let Logs { model, follow, lines, request: of } = arguments;
     let lines = if of.is_some() { u32::MAX } else { *lines };
     let route = model_route(model, &format!("/logs?lines={lines}&follow={follow}"));
     let mut body = match context.client.send(request(Method::GET, &route, empty())).await {

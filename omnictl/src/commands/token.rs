@@ -44,16 +44,6 @@ pub(super) fn run(context: &mut Context<'_>, name: &str) -> Result<Exit, Failure
     Ok(Exit::Ok)
 }
 
-/// A name as the file of tokens takes it.
-pub(crate) fn holder(text: &str) -> Result<String, String> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    if (1..=64).contains(&text.len()) && text.bytes().all(allowed) {
-        Ok(text.to_owned())
-    } else {
-        Err("a token's name has 1 to 64 letters, digits, `-` and `_`".to_owned())
-    }
-}
-
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
