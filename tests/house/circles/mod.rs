@@ -20,7 +20,6 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) const EXCEPTIONS: &[(&str, &str)] = &[
     ("omni-cuda-sim", "a double of one C library, whose objects refer to each other as the driver's do"),
     ("omni-scheduler", "services import the messages of the model's actor"),
-    ("omni-tests", "a node and its builder"),
 ];
 
 /// The circles of one crate, as `parent: a -> b -> a`; `sources` by their path below `src/`.

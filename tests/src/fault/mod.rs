@@ -78,7 +78,7 @@ impl Programs {
     pub fn new() -> Self {
         // Beside them, so that they can be linked: a program asks the kernel for its own path, and a symbolic link
         // would not do.
-        let folder = crate::program("omni-worker").with_file_name("tmp");
+        let folder = crate::program::program("omni-worker").with_file_name("tmp");
         fs::create_dir_all(&folder).unwrap();
         let folder = tempfile::Builder::new().prefix("programs").tempdir_in(folder).unwrap();
         let links = [
@@ -89,11 +89,14 @@ impl Programs {
             ("faulty-worker", "omni-worker"),
         ];
         for (program, name) in links {
-            fs::hard_link(crate::program(program), folder.path().join(name)).unwrap();
+            fs::hard_link(crate::program::program(program), folder.path().join(name)).unwrap();
         }
         for library in ["libomni_cuda.so", "libomni_cuda_proxy.so"] {
             // Built for tests with GPUs only.
-            let _ = fs::hard_link(crate::program("omni-worker").with_file_name(library), folder.path().join(library));
+            let _ = fs::hard_link(
+                crate::program::program("omni-worker").with_file_name(library),
+                folder.path().join(library),
+            );
         }
         Self(folder)
     }

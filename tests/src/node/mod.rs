@@ -5,9 +5,10 @@ mod failing;
 mod restarts;
 mod zygotes;
 
-use crate::builder::{NodeBuilder, program};
 use crate::leftovers::Marks;
 use crate::process::{is_alive, parent};
+use crate::program::program;
+use crate::setup::NodeSetup;
 use crate::{Client, Disk, PATIENCE, wait_for};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -28,7 +29,7 @@ use std::time::{Duration, Instant};
 /// Dropping it stops it and panics when it ended badly or left anything on the machine.
 #[derive(Debug)]
 pub struct Node {
-    setup: NodeBuilder,
+    setup: NodeSetup,
     /// The one that was started here.
     scheduler: Child,
     /// The process that has taken over, which is not our child.
@@ -56,14 +57,8 @@ pub struct Output {
 
 impl Node {
     /// A node whose scheduler has begun to start.
-    pub(crate) fn begun(setup: NodeBuilder, scheduler: Child) -> Self {
+    pub(crate) fn begun(setup: NodeSetup, scheduler: Child) -> Self {
         Self { setup, scheduler, successor: None, listeners: None, ended: false }
-    }
-
-    /// A node without models and with default configuration.
-    #[must_use]
-    pub fn builder() -> NodeBuilder {
-        NodeBuilder::new()
     }
 
     /// Where the data listener is, for clients that are programs of their own.
@@ -150,13 +145,13 @@ impl Node {
         self.setup.process(is)
     }
 
-    /// Simulated cards, as [`NodeBuilder::gpus`] made them.
+    /// Simulated cards, as [`crate::NodeBuilder::gpus`] made them.
     #[must_use]
     pub fn cards(&self) -> &[Card] {
         &self.setup.cards
     }
 
-    /// The disk that [`NodeBuilder::on_disk`] made.
+    /// The disk that [`crate::NodeBuilder::on_disk`] made.
     ///
     /// # Panics
     /// When it made none.
