@@ -131,6 +131,7 @@ fn gpu() -> GpuSpec {
     }
 }
 
+#[expect(clippy::too_many_lines, reason = "all messages of one side")]
 #[test]
 fn launcher() {
     let start = StartSpec {

@@ -1,5 +1,6 @@
 //! Request in flight: submitted to its model, and not over yet.
 
+use crate::metrics::Api;
 use crate::model::Model;
 use omni_body::BodyPermit;
 use omni_engine_protocol::frame::{CancelReason, INITIAL_CREDIT};
@@ -11,6 +12,7 @@ use std::time::Instant;
 #[derive(Debug)]
 pub(crate) struct InFlightRequest {
     model: Arc<Model>,
+    api: Api,
     id: RequestId,
     arrived: Instant,
     deadline: Instant,
@@ -26,13 +28,13 @@ impl InFlightRequest {
     /// A request that is about to be submitted.
     pub(super) fn new(
         model: &Arc<Model>,
-        id: RequestId,
+        (api, id): (Api, RequestId),
         arrived: Instant,
         deadline: Instant,
         permit: Option<BodyPermit>,
     ) -> Self {
         let reason = Some(CancelReason::ClientGone);
-        Self { model: Arc::clone(model), id, arrived, deadline, reason, unacknowledged: 0, permit }
+        Self { model: Arc::clone(model), api, id, arrived, deadline, reason, unacknowledged: 0, permit }
     }
 
     /// Returns the credit of consumed chunks to the model, in portions.
@@ -54,9 +56,9 @@ impl InFlightRequest {
         self.on_end();
         let metrics = &self.model.metrics;
         if complete {
-            metrics.outcomes.ok.inc()
+            metrics.outcomes(self.api).ok.inc()
         } else {
-            metrics.outcomes.error.inc()
+            metrics.outcomes(self.api).error.inc()
         };
         metrics.whole.observe(self.arrived.elapsed().as_secs_f64());
     }
@@ -89,7 +91,7 @@ impl Drop for InFlightRequest {
     fn drop(&mut self) {
         if let Some(reason) = self.reason {
             self.model.signals.cancel(self.id, reason);
-            self.model.metrics.outcomes.cancelled.inc();
+            self.model.metrics.outcomes(self.api).cancelled.inc();
         }
     }
 }

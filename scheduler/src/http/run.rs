@@ -5,6 +5,7 @@ use super::forward::{Listener, forward_received};
 use super::head::{REQUEST_ID, head, priority, request_id, session, timeout};
 use super::in_flight::InFlightRequest;
 use crate::clock::unix_ms;
+use crate::metrics::Api;
 use crate::model::content::Content;
 use crate::model::{Model, Submission};
 use crate::node::{Node, NotFound};
@@ -24,6 +25,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 const MODEL_VERSION: HeaderName = HeaderName::from_static("x-omni-model-version");
+/// API of all requests here.
+const API: Api = Api::WorkersAi;
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 /// Advice of a refusal while a model's content is unknown.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -170,7 +173,7 @@ impl ModelRequest<'_> {
         let head = head(parts, self.id, length, handed_over);
         let ticket = Ticket { id, priority: priority(&parts.headers, content), session: session(&parts.headers) };
         let submission = Submission { ticket, request: EngineRequest { head, body, deadline, reply: sender } };
-        let mut request = InFlightRequest::new(model, id, arrived, deadline, permit);
+        let mut request = InFlightRequest::new(model, (API, id), arrived, deadline, permit);
         let at = Instant::now();
         if let Err(failure) = model.submit(Box::new(submission)) {
             request.on_end();
@@ -203,7 +206,7 @@ impl ModelRequest<'_> {
         }
         let permit = reserve(&mut answer, self.parts.version, &self.model.room)?;
         if is_whole {
-            metrics.outcomes.ok.inc();
+            metrics.outcomes(API).ok.inc();
             metrics.whole.observe(took);
         }
         let version = HeaderValue::from_str(&answer.version);
@@ -246,7 +249,7 @@ async fn await_answer(
 
 /// Counts the outcome of a request that failed.
 fn count_failure(model: &Model, failure: &Failure) {
-    let outcomes = &model.metrics.outcomes;
+    let outcomes = model.metrics.outcomes(API);
     match failure {
         Failure::Died
         | Failure::SuccessorDied

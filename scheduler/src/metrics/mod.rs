@@ -4,7 +4,7 @@ mod builds;
 mod model;
 
 pub use builds::BuildMetrics;
-pub use model::{ModelMetrics, Outcomes};
+pub use model::{Api, ModelMetrics, Outcomes};
 
 use model::Families;
 use omni_auth::TokenMetrics;
@@ -120,7 +120,7 @@ mod tests {
         let mut metrics = Metrics::default();
         metrics.certificate_ends(2_208_988_800);
         let model = metrics.of_model("cowsay");
-        model.outcomes.ok.inc();
+        model.outcomes(Api::WorkersAi).ok.inc();
         model.state(State::Ready, [State::Ready, State::Ready, State::Draining].into_iter());
         model.died("oom");
         model.used("tokens".into(), 12);
@@ -170,7 +170,7 @@ mod tests {
     fn metrics_of_a_removed_model_are_removed() {
         let metrics = Metrics::default();
         let all = |model: &ModelMetrics| {
-            model.outcomes.ok.inc();
+            model.outcomes(Api::WorkersAi).ok.inc();
             model.whole.observe(1.0);
             model.state(State::Ready, std::iter::empty());
             model.died("oom");

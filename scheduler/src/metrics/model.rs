@@ -1,7 +1,7 @@
-//! Metrics of models: families with the model's name as a label, and the handles that a model's actor holds.
+//! Metrics of models: families with the model's name as a label, and the handles that a model's task holds.
 //!
 //! Invariant: a model that is gone has no series left. Its directory may come back before its instances have ended: then
-//! two actors have the same series, and the last of them removes them.
+//! two tasks have the same series, and the last of them removes them.
 
 use omni_control_api::State;
 use omni_gpu::GpuMetrics;
@@ -17,16 +17,34 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Units of use that a model may have metrics of.
+/// Units of usage with series of their own, of one model.
 const UNITS: usize = 16;
 
-/// The values of labels.
-const RUN: &str = "run";
+/// Values of the labels `outcome` and `phase`.
 const OUTCOMES: [&str; 4] = ["ok", "error", "refused", "cancelled"];
 const PHASES: [&str; 2] = ["total", "model"];
 
 /// Bounds of durations, in seconds: from a cached answer to a long generation.
 const SECONDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0];
+
+/// API that a request came through: label `api`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Api {
+    /// Workers AI: `POST /ai/run/<model>`.
+    WorkersAi,
+}
+
+impl Api {
+    /// All APIs, in the order of [`ModelMetrics::outcomes`].
+    const ALL: [Self; 1] = [Self::WorkersAi];
+
+    /// Value of the label.
+    fn label(self) -> &'static str {
+        match self {
+            Self::WorkersAi => "run",
+        }
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ModelLabel {
@@ -80,7 +98,7 @@ impl EncodeLabelValue for StateLabel {
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
-/// The families, and who has series in them.
+/// All families, and the models with series in them.
 #[derive(Debug)]
 pub(super) struct Families {
     requests: Family<RequestLabels, Counter>,
@@ -99,10 +117,10 @@ pub(super) struct Families {
     known: Mutex<HashMap<String, Labels>>,
 }
 
-/// Labels of a model's series, beside those of every model.
+/// Label values of a model's series that not every model has.
 #[derive(Debug, Default)]
 struct Labels {
-    /// Actors that have its handles.
+    /// Number of tasks that hold handles of the model.
     tasks: usize,
     units: HashSet<String>,
     reasons: HashSet<&'static str>,
@@ -155,8 +173,10 @@ impl Families {
 
     fn remove(&self, model: &str, labels: Labels) {
         let named = || model.to_owned();
-        for outcome in OUTCOMES {
-            self.requests.remove(&RequestLabels { model: named(), api: RUN, outcome });
+        for api in Api::ALL {
+            for outcome in OUTCOMES {
+                self.requests.remove(&RequestLabels { model: named(), api: api.label(), outcome });
+            }
         }
         for phase in PHASES {
             self.duration.remove(&PhaseLabels { model: named(), phase });
@@ -182,24 +202,24 @@ impl Families {
     }
 }
 
-/// Answered requests of one model.
+/// Answered requests of one model through one API.
 #[derive(Debug, Clone)]
 pub struct Outcomes {
     /// Status below 400.
     pub ok: Counter,
-    /// The model failed or answered with an error.
+    /// Failures of the model, and its own error responses.
     pub error: Counter,
-    /// Not taken: queue, budget, cannot start.
+    /// Requests that were not accepted: full queue, budget, no start.
     pub refused: Counter,
-    /// The client hung up, or the deadline passed.
+    /// Ended by the client or by the deadline.
     pub cancelled: Counter,
 }
 
-/// The handles of one model.
+/// Handles of one model.
 #[derive(Debug, Clone)]
 pub struct ModelMetrics {
-    /// `omni_requests_total`.
-    pub outcomes: Outcomes,
+    /// `omni_requests_total`, by API.
+    outcomes: [Outcomes; Api::ALL.len()],
     /// `omni_request_duration_seconds{phase="total"}`.
     pub whole: Histogram,
     /// `omni_request_duration_seconds{phase="model"}`.
@@ -233,13 +253,15 @@ impl ModelMetrics {
         families.known().entry(model.to_owned()).or_default().tasks += 1;
         let label = ModelLabel { model: model.to_owned() };
         let phase = |phase| families.duration.get_or_create_owned(&PhaseLabels { model: model.to_owned(), phase });
-        let run = |outcome| {
-            families.requests.get_or_create_owned(&RequestLabels { model: model.to_owned(), api: RUN, outcome })
+        let outcomes = |api: Api| {
+            let labels = |outcome| RequestLabels { model: model.to_owned(), api: api.label(), outcome };
+            let [ok, error, refused, cancelled] =
+                OUTCOMES.map(|outcome| families.requests.get_or_create_owned(&labels(outcome)));
+            Outcomes { ok, error, refused, cancelled }
         };
-        let [ok, error, refused, cancelled] = OUTCOMES.map(run);
         let [whole, model_time] = PHASES.map(phase);
         Self {
-            outcomes: Outcomes { ok, error, refused, cancelled },
+            outcomes: Api::ALL.map(outcomes),
             whole,
             model_time,
             first_byte: families.first_byte.get_or_create_owned(&label),
@@ -258,7 +280,18 @@ impl ModelMetrics {
         }
     }
 
-    /// The model is in this state now, and its instances in these. One without instances counts as one in its own.
+    /// Answered requests through this API.
+    #[must_use]
+    pub fn outcomes(&self, api: Api) -> &Outcomes {
+        match api {
+            Api::WorkersAi => {
+                let [workers_ai] = &self.outcomes;
+                workers_ai
+            }
+        }
+    }
+
+    /// Sets the states of the model and of its instances. A model without instances counts once, in its own state.
     pub fn state(&self, model: State, instances: impl Iterator<Item = State>) {
         let mut counts = State::ALL.map(|state| (state, 0));
         let mut none = true;
@@ -272,7 +305,7 @@ impl ModelMetrics {
         }
     }
 
-    /// The model is gone, and so are its metrics unless another task has them by now.
+    /// Removes the series of a model that is gone, unless another task holds them by now.
     pub fn gone(&self) {
         let mut known = self.families.known();
         let Some(labels) = known.get_mut(&self.model) else { return };
@@ -285,7 +318,7 @@ impl ModelMetrics {
         }
     }
 
-    /// An instance died.
+    /// Counts a death of an instance.
     pub fn died(&self, reason: &'static str) {
         if let Some(labels) = self.families.known().get_mut(&self.model) {
             labels.reasons.insert(reason);
@@ -294,7 +327,7 @@ impl ModelMetrics {
         }
     }
 
-    /// The model reported use. What units it has is the model's word: those beyond [`UNITS`] are counted together.
+    /// Counts usage that the model reported. Its units are the model's choice: those beyond [`UNITS`] are counted together.
     pub fn used(&self, unit: String, amount: u64) {
         let mut known = self.families.known();
         let Some(Labels { units, .. }) = known.get_mut(&self.model) else { return };
@@ -303,25 +336,25 @@ impl ModelMetrics {
         self.families.usage.get_or_create(&UsageLabels { model: self.model.clone(), unit }).inc_by(amount);
     }
 
-    /// Requests answered, however.
+    /// Number of requests that have ended, with any outcome.
     #[must_use]
     pub fn answered(&self) -> u64 {
-        let outcomes = &self.outcomes;
-        outcomes.ok.get() + outcomes.error.get() + outcomes.refused.get() + outcomes.cancelled.get()
+        let ended = |api: &Outcomes| api.ok.get() + api.error.get() + api.refused.get() + api.cancelled.get();
+        self.outcomes.iter().map(ended).sum()
     }
 
-    /// Time that the handler usually takes; `None` before it was measured.
+    /// Usual run time of the handler; `None` before it was measured.
     #[must_use]
     pub fn usual_time(&self) -> Option<Duration> {
         Some(self.usual_nanos.load(Ordering::Relaxed)).filter(|nanos| *nanos > 0).map(Duration::from_nanos)
     }
 
-    /// Says what [`ModelMetrics::usual_time`] answers.
+    /// Sets the usual run time of the handler.
     pub fn set_usual_time(&self, time: Duration) {
         self.usual_nanos.store(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// A request waited that long.
+    /// Observes the time of a request in the queue.
     pub fn waited(&self, time: Duration) {
         self.queue_wait.observe(time.as_secs_f64());
     }

@@ -136,6 +136,28 @@ impl Fleet {
     pub fn step(&mut self, event: &Event, now: Moment, jitter: f64) -> Vec<Action> {
         let mut actions = Vec::new();
         let refused_before = self.refuses_requests();
+        let refuse = self.apply(event, now, jitter, &mut actions);
+        // Sent for each request; nothing else depends on these two.
+        if matches!(*event, Event::Busy(_) | Event::Idle(_)) {
+            return actions;
+        }
+        self.reconcile(now, &mut actions);
+        // Requests that wait when the launcher is lost wait on: it is asked again shortly.
+        let ends = matches!(*event, Event::Stop | Event::Removed | Event::UnservableContent);
+        let launcher = matches!(*event, Event::LauncherLost | Event::LauncherUnavailable { .. });
+        let news = ends || *event == Event::Demand || (!refused_before && !launcher);
+        if refuse || (news && self.refuses_requests()) {
+            actions.push(Action::RefuseWaiting);
+        }
+        if self.target == Target::Removed && self.instances.is_empty() {
+            actions.push(Action::End);
+        }
+        actions
+    }
+
+    /// Applies an event to the generations and instances that it names. Returns whether waiting requests are refused
+    /// for it.
+    fn apply(&mut self, event: &Event, now: Moment, jitter: f64, actions: &mut Vec<Action>) -> bool {
         let mut refuse = false;
         match *event {
             Event::Content { generation, settings, was_ready } => self.on_content(generation, settings, was_ready),
@@ -143,15 +165,8 @@ impl Fleet {
             Event::Removed => self.on_removed(),
             Event::Demand => refuse = self.on_demand(now),
             Event::DesiredInstances(count) => self.wanted = count,
-            // Called for each request; nothing else depends on it.
-            Event::Busy(number) => {
-                self.on_busy(number);
-                return actions;
-            }
-            Event::Idle(number) => {
-                self.on_idle(number, now, &mut actions);
-                return actions;
-            }
+            Event::Busy(number) => self.on_busy(number),
+            Event::Idle(number) => self.on_idle(number, now, actions),
             Event::Prepared(generation) => {
                 if let Some(record) = self.generations.get_mut(&generation) {
                     record.prepared();
@@ -172,7 +187,7 @@ impl Fleet {
                 refuse = self.on_no_capacity(instance, (permanent, recreate_fits), now, jitter);
             }
             Event::CapacityFreed => self.generations.values_mut().for_each(GenerationState::on_capacity_freed),
-            Event::Displaced(number) => self.on_displaced(number, now, &mut actions),
+            Event::Displaced(number) => self.on_displaced(number, now, actions),
             Event::LauncherUnavailable { generation, instance } => {
                 self.on_launcher_unavailable(generation, instance, now);
             }
@@ -191,36 +206,25 @@ impl Fleet {
             }
             Event::Unresponsive(number) => {
                 if let Some(instance) = self.instances.get_mut(&number) {
-                    instance.on_unresponsive(number, now, &mut actions);
+                    instance.on_unresponsive(number, now, actions);
                 }
             }
             Event::StuckHandlers { instance, other_requests, free_slots } => {
-                self.on_stuck_handlers(instance, other_requests, free_slots, now, &mut actions);
+                self.on_stuck_handlers(instance, other_requests, free_slots, now, actions);
             }
             Event::Recovered(number) => self.on_recovered(number),
             // A start without an answer ends like one that was never requested.
             Event::LauncherLost => self.generations.values_mut().for_each(|record| record.launcher_lost(now)),
             Event::Start => self.on_start(now),
             Event::Stop => self.on_stop(),
-            Event::Restart => self.on_restart(now, &mut actions),
+            Event::Restart => self.on_restart(now, actions),
             Event::RollBack { generation, settings } => {
                 if self.target != Target::Removed {
                     self.on_content(generation, settings, true);
                 }
             }
-            Event::Tick => self.on_tick(now, &mut actions),
+            Event::Tick => self.on_tick(now, actions),
         }
-        self.reconcile(now, &mut actions);
-        // Requests that wait when the launcher is lost wait on: it is asked again shortly.
-        let ends = matches!(*event, Event::Stop | Event::Removed | Event::UnservableContent);
-        let launcher = matches!(*event, Event::LauncherLost | Event::LauncherUnavailable { .. });
-        let news = ends || *event == Event::Demand || (!refused_before && !launcher);
-        if refuse || (news && self.refuses_requests()) {
-            actions.push(Action::RefuseWaiting);
-        }
-        if self.target == Target::Removed && self.instances.is_empty() {
-            actions.push(Action::End);
-        }
-        actions
+        refuse
     }
 }
