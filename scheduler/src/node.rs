@@ -10,7 +10,6 @@ mod succession;
 
 pub use succession::Held;
 
-use crate::launcher::{LauncherHandle, Seen};
 use crate::metrics::Metrics;
 use crate::model::content::{Content, Unservable};
 use crate::model::services::{Activity, Clock, ModelServices};
@@ -24,6 +23,7 @@ use omni_config::node::NodeConfig;
 use omni_config::{Foreign, Models};
 use omni_control_api::State;
 use omni_gpu::GpuHandle;
+use omni_launcher_client::{LauncherEvent, LauncherHandle};
 use omni_log::Kind;
 use omni_node_protocol::id::{InstanceId, SnapshotDigest};
 use omni_node_protocol::launcher::Serves;
@@ -261,13 +261,15 @@ impl Node {
 
     /// Whether this is to be heard. A node of a single model hears of its directory once: what changes there later is for
     /// the next scheduler.
-    fn hears(&self, seen: &Seen) -> bool {
+    fn hears(&self, seen: &LauncherEvent) -> bool {
         let Some(single) = self.context.models.single() else { return true };
         match seen {
-            Seen::Model { name, .. } | Seen::Refused { name, .. } => !self.scanned() && name == single.name.as_str(),
-            Seen::Gone { .. } => false,
-            Seen::Scanned => !self.scanned(),
-            Seen::Stranger { .. } | Seen::Lost => true,
+            LauncherEvent::Model { name, .. } | LauncherEvent::Refused { name, .. } => {
+                !self.scanned() && name == single.name.as_str()
+            }
+            LauncherEvent::Gone { .. } => false,
+            LauncherEvent::Scanned => !self.scanned(),
+            LauncherEvent::UnknownInstance { .. } | LauncherEvent::Lost => true,
         }
     }
 
@@ -303,7 +305,7 @@ impl Node {
     }
 }
 
-async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, heartbeat: Heartbeat) {
+async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<LauncherEvent>, heartbeat: Heartbeat) {
     // Names told since the launcher was last connected: what is missing at `Scanned` is gone.
     let mut told = BTreeSet::new();
     let mut forgotten_at = Instant::now();
@@ -320,9 +322,9 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, heartbeat: Hear
         }
         let Some(event) = event else { continue };
         match event {
-            Seen::Stranger { instance } => node.meet(instance),
+            LauncherEvent::UnknownInstance { instance } => node.meet(instance),
             _ if node.draining() || !node.hears(&event) => {}
-            Seen::Model { name, snapshot, manifest } => match ModelName::try_from(name) {
+            LauncherEvent::Model { name, snapshot, manifest } => match ModelName::try_from(name) {
                 Ok(name) => {
                     let content = node.content(&name, snapshot.clone(), manifest).and_then(Content::sendable);
                     if let Err(message) = &content {
@@ -340,15 +342,17 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, heartbeat: Hear
                 }
                 Err(error) => tracing::warn!(%error, "a directory's name is no model's name"),
             },
-            Seen::Refused { name, message, no_model } => refused(&node, &mut told, name, message, no_model).await,
-            Seen::Gone { name } => {
+            LauncherEvent::Refused { name, message, no_model } => {
+                refused(&node, &mut told, name, message, no_model).await
+            }
+            LauncherEvent::Gone { name } => {
                 node.not_served.forget(&name);
                 if let Ok(name) = ModelName::try_from(name) {
                     told.remove(&name);
                     remove(&node, &name).await;
                 }
             }
-            Seen::Scanned => {
+            LauncherEvent::Scanned => {
                 if let Some(single) = node.context.models.single()
                     && told.insert(single.name.clone())
                 {
@@ -365,7 +369,7 @@ async fn follow(node: Arc<Node>, mut seen: mpsc::Receiver<Seen>, heartbeat: Hear
                 node.retire_unseen();
                 node.scanned.send_replace(true);
             }
-            Seen::Lost => {
+            LauncherEvent::Lost => {
                 told.clear();
                 node.not_served.clear();
             }

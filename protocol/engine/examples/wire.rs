@@ -9,7 +9,7 @@
 #![allow(clippy::unwrap_used, reason = "a benchmark stops at the first surprise")]
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-use omni_engine_protocol::control::{Boot, FromEngine, ToEngine};
+use omni_engine_protocol::control::{Boot, EngineBoot, FromEngine, ToEngine};
 use omni_engine_protocol::frame::{HEADER, Header, INITIAL_CREDIT, Kind, flags};
 use omni_engine_protocol::packet::{recv_packet, send_packet};
 use std::collections::BTreeMap;
@@ -73,8 +73,7 @@ fn ours(engine: &Path, code: &str, concurrency: u32) -> Server {
     let boot = Boot {
         model: "bench".into(),
         instance: "0123456789ab".into(),
-        module: "model".into(),
-        function: "handle_request".into(),
+        engine: EngineBoot::Python { module: "model".into(), function: "handle_request".into() },
         model_dir: path.clone(),
         cache_dir: path,
         weights_dir: None,

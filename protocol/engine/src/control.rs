@@ -36,10 +36,8 @@ pub struct Boot {
     pub model: String,
     /// The instance's id.
     pub instance: String,
-    /// Python module of the entry point, found in `model_dir`.
-    pub module: String,
-    /// Function of the entry point.
-    pub function: String,
+    /// Program of the model, for the kind of engine that is started.
+    pub engine: EngineBoot,
     /// The model's directory inside the sandbox.
     pub model_dir: String,
     /// Writable directory that outlives the instance.
@@ -50,6 +48,19 @@ pub struct Boot {
     pub device: String,
     /// Requests that may run at the same time.
     pub concurrency: u32,
+}
+
+/// Program of a model, by kind of engine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum EngineBoot {
+    /// A Python function.
+    Python {
+        /// Module of the entry point, found in `model_dir`.
+        module: String,
+        /// Function of the entry point.
+        function: String,
+    },
 }
 
 /// Engine to worker.

@@ -5,15 +5,14 @@
 mod json_lines;
 
 use json_lines::lines;
-use omni_engine_protocol::control::{Boot, FromEngine, HandlerMode, ToEngine};
+use omni_engine_protocol::control::{Boot, EngineBoot, FromEngine, HandlerMode, ToEngine};
 
 #[test]
 fn engine() {
     let boot = Boot {
         model: "@cf/meta/llama".into(),
         instance: "0123456789ab".into(),
-        module: "model".into(),
-        function: "handle_request".into(),
+        engine: EngineBoot::Python { module: "model".into(), function: "handle_request".into() },
         model_dir: "/model".into(),
         cache_dir: "/cache".into(),
         weights_dir: None,

@@ -93,12 +93,8 @@ pub struct StartSpec {
     pub model: String,
     /// Content to run; must have been seen.
     pub snapshot: SnapshotDigest,
-    /// Where to run it; must have been prepared.
-    pub environment: EnvironmentKey,
-    /// Python module of the entry point.
-    pub module: String,
-    /// Function of the entry point.
-    pub function: String,
+    /// Engine that serves the content.
+    pub engine: EngineSpec,
     /// Limit of memory, in bytes; also the MemTotal that the model sees.
     pub memory_bytes: u64,
     /// Processor time, in thousandths of a core.
@@ -128,6 +124,21 @@ pub struct StartSpec {
     pub weights: Option<PathBuf>,
     /// Stays with the worker and comes back in `Welcome`, unread.
     pub note: String,
+}
+
+/// Engine of an instance, with all that it needs to serve a content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum EngineSpec {
+    /// The runner of the Python package `omni`.
+    Python {
+        /// Environment of the interpreter; must have been prepared.
+        environment: EnvironmentKey,
+        /// Module of the entry point.
+        module: String,
+        /// Function of the entry point.
+        function: String,
+    },
 }
 
 /// Zygote of a generation.

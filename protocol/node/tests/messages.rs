@@ -14,8 +14,8 @@ use omni_node_protocol::instance::{
     FromWorker, GpuOrder, GpuReport, GpuUse, LogLine, LogStream, Stats, ToWorker, Welcome,
 };
 use omni_node_protocol::launcher::{
-    BuildCounts, BuildKind, BuildStage, FromLauncher, GpuMode, GpuSpec, Holder, Serves, StartSpec, ToLauncher,
-    ZygoteSpec,
+    BuildCounts, BuildKind, BuildStage, EngineSpec, FromLauncher, GpuMode, GpuSpec, Holder, Serves, StartSpec,
+    ToLauncher, ZygoteSpec,
 };
 use omni_node_protocol::takeover::{FromSuccessor, Listener, ToSuccessor};
 use omni_node_protocol::zygote::{FromZygote, FromZygoteWorker, ToZygote, ToZygoteWorker};
@@ -138,9 +138,11 @@ fn launcher() {
         instance: instance(),
         model: "cowsay".into(),
         snapshot: snapshot(),
-        environment: environment(),
-        module: "model".into(),
-        function: "handle_request".into(),
+        engine: EngineSpec::Python {
+            environment: environment(),
+            module: "model".into(),
+            function: "handle_request".into(),
+        },
         memory_bytes: 7 << 30,
         cpu_millis: 2000,
         pids: 512,

@@ -1,9 +1,7 @@
 //! Registry of all metrics. No label is unbounded: models are directories on this node, usage units are checked words.
 
-mod builds;
 mod model;
 
-pub use builds::BuildMetrics;
 pub use model::{Api, ModelMetrics, Outcomes};
 
 use model::Families;
@@ -12,6 +10,7 @@ use omni_body::BodyMetrics;
 use omni_capacity::CapacityMetrics;
 use omni_gpu::GpuMetrics;
 use omni_ingress::HttpMetrics;
+use omni_launcher_client::BuildMetrics;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};

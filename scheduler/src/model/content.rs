@@ -6,8 +6,9 @@ use omni_config::manifest::{Access, LogLevel, MOST_SAID, Manifest, TooLarge};
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
 use omni_engine_protocol::packet::MAX_PACKET;
+use omni_launcher_client::EnvironmentRequest;
 use omni_node_protocol::id::{EnvironmentKey, InstanceId, SnapshotDigest};
-use omni_node_protocol::launcher::{StartSpec, ZygoteSpec};
+use omni_node_protocol::launcher::{EngineSpec, StartSpec, ZygoteSpec};
 use omni_policy::fleet::Settings;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -123,7 +124,19 @@ impl Content {
         }
     }
 
-    /// The request for an instance of this content.
+    /// Request for the environment of this content.
+    #[must_use]
+    pub fn environment_request(&self, model: &ModelName) -> EnvironmentRequest {
+        EnvironmentRequest {
+            model: model.clone(),
+            snapshot: self.snapshot.clone(),
+            python: self.manifest.runtime.python.to_string(),
+            interpreter: self.manifest.runtime.interpreter.clone(),
+            require_hashes: self.manifest.python.require_hashes,
+        }
+    }
+
+    /// Request for an instance of this content.
     #[must_use]
     pub fn start_spec(
         &self,
@@ -138,9 +151,11 @@ impl Content {
             instance,
             model: name.as_str().to_owned(),
             snapshot: self.snapshot.clone(),
-            environment,
-            module: manifest.model.entrypoint.module().to_owned(),
-            function: manifest.model.entrypoint.function().to_owned(),
+            engine: EngineSpec::Python {
+                environment,
+                module: manifest.model.entrypoint.module().to_owned(),
+                function: manifest.model.entrypoint.function().to_owned(),
+            },
             memory_bytes: need.memory,
             cpu_millis: u32::try_from(need.millicpus).unwrap_or(u32::MAX), // the manifest bounds it
             pids: manifest.resources.pids,
@@ -193,6 +208,15 @@ mod tests {
     /// As long as one can be.
     fn name() -> ModelName {
         vec!["x".repeat(49); 4].join("/").parse().unwrap()
+    }
+
+    #[test]
+    fn the_request_for_an_environment_has_the_manifests_wishes() {
+        let request = |manifest: &str| content(manifest.to_owned()).environment_request(&name());
+        assert!(request("[python]\nrequire-hashes = true\n").require_hashes);
+        assert!(!request("").require_hashes);
+        let own = request("[runtime]\npython = \"3.12\"\ninterpreter = \"/opt/venv/bin/python\"\n");
+        assert_eq!((own.python.as_str(), own.interpreter), ("3.12", Some("/opt/venv/bin/python".into())));
     }
 
     #[test]

@@ -21,10 +21,9 @@ use omni_control_api as api;
 use omni_engine_client::Request;
 use omni_engine_protocol::frame::CancelReason;
 use omni_gpu as gpu;
-use omni_node_protocol::exit::ExitCause;
-use omni_node_protocol::id::{EnvironmentKey, InstanceId, SnapshotDigest};
+use omni_launcher_client::ModelEvent;
+use omni_node_protocol::id::InstanceId;
 use omni_node_protocol::instance::{FromWorker, Stats, Welcome};
-use omni_node_protocol::launcher::BuildStage;
 use omni_policy::capacity::ReservationId;
 use omni_policy::dispatch::{RequestId, Ticket};
 use omni_policy::residency::InstanceKey;
@@ -52,33 +51,8 @@ pub enum Message {
     Removed,
     /// Kill every instance: the node ends at once.
     Kill,
-    /// A line of the build of an environment.
-    BuildLine(SnapshotDigest, String),
-    /// Stage of the build of an environment.
-    BuildStage(SnapshotDigest, BuildStage),
-    /// An environment is ready.
-    Prepared(SnapshotDigest, EnvironmentKey),
-    /// An environment cannot be built.
-    PrepareFailed {
-        /// Content that it is for.
-        snapshot: SnapshotDigest,
-        /// Output of the builder.
-        message: String,
-        /// No retry can help.
-        permanent: bool,
-        /// The least pause before a retry, after a build that timed out.
-        after: Option<Duration>,
-    },
-    /// The launcher has started a worker.
-    WorkerStarted(InstanceId),
-    /// The launcher could not start a worker.
-    StartFailed(InstanceId, String),
-    /// The launcher that was to start a worker is lost, and nothing is left of what it may have done.
-    StartNotRequested(InstanceId),
-    /// The launcher saw a worker exit.
-    WorkerExited(InstanceId, ExitCause),
-    /// The connection to the launcher is lost.
-    LauncherLost,
+    /// Event of the launcher.
+    Launcher(ModelEvent),
     /// The worker of an instance is connected.
     WorkerConnected(Box<Welcome>, WorkerLink),
     /// Take over an instance of an earlier scheduler.

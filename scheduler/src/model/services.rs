@@ -1,10 +1,10 @@
 //! Services of the node that models use.
 
 use crate::clock::unix_ms;
-use crate::launcher::LauncherHandle;
 use omni_capacity::CapacityHandle;
 use omni_config::node::NodeConfig;
 use omni_gpu::GpuHandle;
+use omni_launcher_client::LauncherHandle;
 use omni_node_protocol::id::InstanceId;
 use omni_policy::Moment;
 use omni_store::StateStore;

@@ -4,10 +4,10 @@
 //! read by a task of their own and put into the model's inbox, in order.
 
 use super::Message;
-use crate::packet_socket::PacketSocket;
 use omni_engine_protocol::packet::PacketError;
 use omni_node_protocol::id::InstanceId;
 use omni_node_protocol::instance::{FromWorker, ToWorker, VERSIONS, Welcome};
+use omni_packet_socket::PacketSocket;
 use std::io;
 use std::os::fd::RawFd;
 use std::path::Path;

@@ -34,7 +34,7 @@ impl Node {
     /// how many; `has` is told when it is fewer.
     pub async fn leave(&self, has: &mpsc::Sender<InFlightUpdate>) -> BTreeMap<InstanceId, u32> {
         self.left.store(true, Ordering::Release);
-        self.launcher.leave();
+        self.launcher.detach();
         let mut asked = Vec::new();
         for model in self.models() {
             let (busy, told) = oneshot::channel();

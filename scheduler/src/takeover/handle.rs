@@ -2,8 +2,8 @@
 //!
 //! Invariant: only the two processes have the sockets, so that nothing else can use them, and the TLS of clients does not matter.
 
-use crate::packet_socket::PacketSocket;
 use omni_node_protocol::takeover::ToSuccessor;
+use omni_packet_socket::PacketSocket;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;

@@ -3,13 +3,13 @@
 use super::changes::changes;
 use super::{TakeoverError, UnfinishedWork};
 use crate::node::Node;
-use crate::packet_socket::PacketSocket;
 use crate::startup::Listeners;
 use nix::unistd::dup2_stdin;
 use omni_engine_protocol::packet::{recv_packet, send_packet};
 use omni_ingress::{ClientStream, InheritedConnections};
 use omni_log::Kind;
 use omni_node_protocol::takeover::{FromSuccessor, Listener, PROTOCOL, ToSuccessor};
+use omni_packet_socket::PacketSocket;
 use serde_json::Value;
 use std::fs::File;
 use std::io;

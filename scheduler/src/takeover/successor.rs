@@ -2,7 +2,6 @@
 
 use super::{SuccessorHandle, TakeoverError};
 use crate::node::Node;
-use crate::packet_socket::PacketSocket;
 use crate::service;
 use crate::startup::{self, Listeners};
 use omni_control_api::Upgrade;
@@ -11,6 +10,7 @@ use omni_ingress::ListenerPhase;
 use omni_log::Kind;
 use omni_node_protocol::id::InstanceId;
 use omni_node_protocol::takeover::{FromSuccessor, Listener, PROTOCOL, ToSuccessor};
+use omni_packet_socket::PacketSocket;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, RawFd};

@@ -13,9 +13,9 @@ use super::variables;
 use nix::unistd::Pid;
 use omni_cgroup::{CgroupPaths, Driver, GroupName, Limits, Part};
 use omni_config::{GpuUuid, ModelName, NodeConfig};
-use omni_engine_protocol::control::Boot;
+use omni_engine_protocol::control::{Boot, EngineBoot};
 use omni_environment::{ENGINE, INSIDE, Package, Record};
-use omni_node_protocol::launcher::{GpuMode, StartSpec};
+use omni_node_protocol::launcher::{EngineSpec, GpuMode, StartSpec};
 use omni_process::SealedProgram;
 use omni_process::pidfd;
 use omni_sandbox::WEIGHTS;
@@ -112,7 +112,8 @@ pub(super) fn check(spec: &StartSpec, config: &NodeConfig) -> Result<ModelName, 
     if spec.zygote.is_some() && spec.gpu.is_some() {
         return Err(Refused::GpuZygote);
     }
-    for text in [&spec.module, &spec.function].into_iter().chain(preload) {
+    let EngineSpec::Python { environment: _, module, function } = &spec.engine;
+    for text in [module, function].into_iter().chain(preload) {
         let identifier = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
         if text.len() > 200 || !text.split('.').all(identifier) {
             return Err(Refused::EntryPoint(text.chars().take(80).collect()));
@@ -262,8 +263,7 @@ impl Start {
             boot: Boot {
                 model: spec.model.clone(),
                 instance: spec.instance.to_string(),
-                module: spec.module.clone(),
-                function: spec.function.clone(),
+                engine: boot(&spec.engine),
                 model_dir: MODEL.to_owned(),
                 cache_dir: CACHE.to_owned(),
                 weights_dir: self.weights.as_ref().map(|_| WEIGHTS.to_owned()),
@@ -316,4 +316,13 @@ fn hostname(name: &ModelName) -> String {
     let host: String = last.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(63).collect();
     let host = host.trim_matches('-');
     if host.is_empty() { "model".to_owned() } else { host.to_owned() }
+}
+
+/// Program of the model for the first message to its engine.
+fn boot(engine: &EngineSpec) -> EngineBoot {
+    match engine {
+        EngineSpec::Python { environment: _, module, function } => {
+            EngineBoot::Python { module: module.clone(), function: function.clone() }
+        }
+    }
 }

@@ -71,8 +71,8 @@ mod tests {
     fn env(cache_bytes: u64, own: &[(&str, &str)]) -> BTreeMap<String, String> {
         let own: BTreeMap<&str, &str> = own.iter().copied().collect();
         let spec = serde_json::json!({
-            "instance": "0123456789ab", "model": "a", "snapshot": "ab".repeat(32), "environment": "cd".repeat(32),
-            "module": "model", "function": "handle_request", "memory_bytes": 1, "cpu_millis": 1000, "pids": 1,
+            "instance": "0123456789ab", "model": "a", "snapshot": "ab".repeat(32), "engine": {"kind": "python", "environment": "cd".repeat(32), "module": "model", "function": "handle_request"},
+            "memory_bytes": 1, "cpu_millis": 1000, "pids": 1,
             "tmp_bytes": 1, "cache_bytes": cache_bytes, "concurrency": 1, "host_network": false,
             "env": own, "log_lines_per_second": 1, "note": "",
         });

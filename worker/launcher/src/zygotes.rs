@@ -325,8 +325,8 @@ mod tests {
 
     fn spec(env: usize) -> StartSpec {
         let text = serde_json::json!({
-            "instance": "0123456789ab", "model": "a", "snapshot": "ab".repeat(32), "environment": "cd".repeat(32),
-            "module": "model", "function": "handle_request", "memory_bytes": 1, "cpu_millis": 1, "pids": 1,
+            "instance": "0123456789ab", "model": "a", "snapshot": "ab".repeat(32), "engine": {"kind": "python", "environment": "cd".repeat(32), "module": "model", "function": "handle_request"},
+            "memory_bytes": 1, "cpu_millis": 1, "pids": 1,
             "tmp_bytes": 1, "cache_bytes": 1, "concurrency": 1, "host_network": false,
             "env": {"LONG": "x".repeat(env)}, "log_lines_per_second": 1, "note": "unread",
         });

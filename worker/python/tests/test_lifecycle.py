@@ -55,7 +55,8 @@ def test_a_module_of_a_package_in_the_model_directory(start):
     (engine.directory / "pkg" / "entry.py").write_text(
         "import os, helper\nasync def main(request, context): return [helper.NAME, os.getcwd(), os.environ['PWD']]"
     )
-    boot = {"type": "boot", "model": "m", "instance": "0", "module": "pkg.entry", "function": "main"}
+    entry = {"kind": "python", "module": "pkg.entry", "function": "main"}
+    boot = {"type": "boot", "model": "m", "instance": "0", "engine": entry}
     where = str(engine.directory)
     rest = {"model_dir": where, "cache_dir": "/c", "weights_dir": "/w", "device": "cuda", "concurrency": 1}
     engine.tell({**boot, **rest})
@@ -69,7 +70,8 @@ def test_modules_of_the_model_that_are_named_like_those_of_the_library(start):
         (engine.directory / f"{name}.py").write_text("raise RuntimeError('the model has its own')")
     (engine.directory / "model.py").write_text("def handle_request(request, context): return 1")
     where = str(engine.directory)
-    boot = {"type": "boot", "model": "m", "instance": "0", "module": "model", "function": "handle_request"}
+    entry = {"kind": "python", "module": "model", "function": "handle_request"}
+    boot = {"type": "boot", "model": "m", "instance": "0", "engine": entry}
     rest = {"model_dir": where, "cache_dir": "/c", "weights_dir": None, "device": "cpu", "concurrency": 1}
     engine.tell({**boot, **rest})
     assert engine.ready() == "serial"

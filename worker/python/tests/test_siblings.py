@@ -104,7 +104,7 @@ def test_the_entry_point_may_have_such_a_name(start):
     (engine.directory / "code.py").write_text(
         "from queue import Queue\ndef handle_request(request, context): return 5\n"
     )
-    engine.tell({**engine.boot, "module": "code"})
+    engine.tell({**engine.boot, "engine": {**engine.boot["engine"], "module": "code"}})
     engine.ready()
     assert engine.attach().answer(1).json == 5
 

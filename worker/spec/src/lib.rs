@@ -120,6 +120,7 @@ pub struct BuildSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use omni_engine_protocol::control::EngineBoot;
     use omni_sandbox::{Bind, Cache};
 
     fn sandbox() -> SandboxSpec {
@@ -146,8 +147,7 @@ mod tests {
         let boot = Boot {
             model: "cowsay".into(),
             instance: "0123456789ab".into(),
-            module: "model".into(),
-            function: "handle_request".into(),
+            engine: EngineBoot::Python { module: "model".into(), function: "handle_request".into() },
             model_dir: "/model".into(),
             cache_dir: "/cache".into(),
             weights_dir: None,

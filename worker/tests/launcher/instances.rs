@@ -5,7 +5,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::{EnvironmentKey, InstanceId, SnapshotDigest};
-use omni_node_protocol::launcher::{FromLauncher, ToLauncher};
+use omni_node_protocol::launcher::{EngineSpec, FromLauncher, ToLauncher};
 use std::fs;
 
 const MODEL: (&str, &str) = ("model.py", "def handle_request(request, context):\n    return 'hi'\n");
@@ -69,7 +69,8 @@ fn requests_beyond_what_the_node_gives_are_refused() {
     let mut no_snapshot = good();
     no_snapshot.snapshot = SnapshotDigest::parse(&other("a")).unwrap();
     let mut no_environment = good();
-    no_environment.environment = EnvironmentKey::parse(&other("b")).unwrap();
+    let EngineSpec::Python { environment, .. } = &mut no_environment.engine;
+    *environment = EnvironmentKey::parse(&other("b")).unwrap();
     let mut network = good();
     network.host_network = true;
     let mut name = good();
@@ -79,7 +80,8 @@ fn requests_beyond_what_the_node_gives_are_refused() {
     let mut variable = good();
     variable.env.insert("A=B".into(), "x".into());
     let mut module = good();
-    module.module = "../model".into();
+    let EngineSpec::Python { module: entry, .. } = &mut module.engine;
+    *entry = "../model".into();
     let weights = |path: &str| omni_node_protocol::launcher::StartSpec { weights: Some(path.into()), ..good() };
     let table = [
         (weights("/etc"), "in no folder that the launcher knows"),

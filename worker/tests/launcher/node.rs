@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 use omni_engine_protocol::packet::{PacketError, recv_packet_no_fds, send_packet};
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::{EnvironmentKey, InstanceId, SnapshotDigest};
-use omni_node_protocol::launcher::{FromLauncher, PROTOCOL, StartSpec, ToLauncher};
+use omni_node_protocol::launcher::{EngineSpec, FromLauncher, PROTOCOL, StartSpec, ToLauncher};
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -316,9 +316,11 @@ pub(crate) fn request(id: &str, model: &str, snapshot: &SnapshotDigest, environm
         instance: InstanceId::parse(id).unwrap(),
         model: model.to_owned(),
         snapshot: snapshot.clone(),
-        environment: environment.clone(),
-        module: "model".to_owned(),
-        function: "handle_request".to_owned(),
+        engine: EngineSpec::Python {
+            environment: environment.clone(),
+            module: "model".to_owned(),
+            function: "handle_request".to_owned(),
+        },
         memory_bytes: 256 << 20,
         cpu_millis: 1000,
         pids: 64,

@@ -19,7 +19,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, set
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::Pid;
 use omni_cgroup::{CgroupPaths, Cgroupfs, Driver, GroupName, Limits, Part};
-use omni_engine_protocol::control::Boot;
+use omni_engine_protocol::control::{Boot, EngineBoot};
 use omni_engine_protocol::packet::{recv_packet, send_packet};
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::{InstanceId, SnapshotDigest};
@@ -312,8 +312,7 @@ fn boot() -> Boot {
     Boot {
         model: "test".into(),
         instance: "test".into(),
-        module: "model".into(),
-        function: "handle_request".into(),
+        engine: EngineBoot::Python { module: "model".into(), function: "handle_request".into() },
         model_dir: "/model".into(),
         cache_dir: "/cache".into(),
         weights_dir: None,

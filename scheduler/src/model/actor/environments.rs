@@ -2,14 +2,18 @@
 
 use super::ModelActor;
 use crate::clock::unix_ms;
+use crate::model::Message;
 use omni_config::Foreign;
 use omni_control_api as api;
+use omni_launcher_client::ModelEvent;
 use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
 use omni_node_protocol::launcher::{BuildStage, Holder};
 use omni_policy::Generation;
 use omni_policy::fleet::{Event, StartState};
 use omni_request_error::BuildProgress;
+use omni_task::Mailbox;
 use std::time::Duration;
+use tokio::sync::mpsc;
 
 impl ModelActor {
     /// Requests the environment of a generation.
@@ -18,8 +22,9 @@ impl ModelActor {
         info.prepare_requested_at = self.now;
         info.build_log.clear();
         info.build = None;
-        let Some(inbox) = self.inbox.upgrade() else { return };
-        if let Err(error) = self.services.launcher.prepare(&self.model.name, &info.content, &inbox) {
+        let Some(mailbox) = mailbox(&self.inbox) else { return };
+        let request = info.content.environment_request(&self.model.name);
+        if let Err(error) = self.services.launcher.prepare(request, &mailbox) {
             info.message = Some(error.to_string());
             self.event(Event::LauncherUnavailable { generation, instance: None });
         }
@@ -29,12 +34,32 @@ impl ModelActor {
     pub(super) fn cancel_preparation(&mut self, generation: Generation) {
         let Some(info) = self.generations.get_mut(generation) else { return };
         info.build = None;
-        if let Some(inbox) = self.inbox.upgrade() {
-            self.services.launcher.unprepare(&self.model.name, &info.content, &inbox);
+        if let Some(mailbox) = mailbox(&self.inbox) {
+            self.services.launcher.cancel_preparation(&self.model.name, &info.content.snapshot, &mailbox);
         }
     }
 
-    pub(super) fn on_prepared(&mut self, snapshot: &SnapshotDigest, environment: EnvironmentKey) {
+    /// Handles an event of the launcher.
+    pub(super) fn on_launcher_event(&mut self, event: ModelEvent) {
+        match event {
+            ModelEvent::BuildLine(snapshot, line) => self.on_build_line(&snapshot, line),
+            ModelEvent::BuildStage(snapshot, stage) => self.on_build_stage(&snapshot, stage),
+            ModelEvent::Prepared(snapshot, environment) => self.on_prepared(&snapshot, environment),
+            ModelEvent::PrepareFailed { snapshot, message, permanent, after } => {
+                self.on_prepare_failed(&snapshot, message, permanent, after);
+            }
+            ModelEvent::WorkerStarted(id) => self.on_worker_started(id),
+            ModelEvent::StartNotRequested(id) => self.on_start_not_requested(&id),
+            ModelEvent::StartFailed(id, message) => self.on_start_failed(&id, message),
+            ModelEvent::WorkerExited(id, cause) => self.on_worker_exited(&id, cause),
+            ModelEvent::Lost => {
+                self.generations.forget_builds();
+                self.event(Event::LauncherLost);
+            }
+        }
+    }
+
+    fn on_prepared(&mut self, snapshot: &SnapshotDigest, environment: EnvironmentKey) {
         let Some(generation) = self.generations.find(snapshot) else { return };
         if let Some(info) = self.generations.get_mut(generation) {
             let time = self.now.saturating_sub(info.prepare_requested_at);
@@ -46,7 +71,7 @@ impl ModelActor {
     }
 
     /// A build failed; `after` is the least pause after one that timed out.
-    pub(super) fn on_prepare_failed(
+    fn on_prepare_failed(
         &mut self,
         snapshot: &SnapshotDigest,
         message: String,
@@ -63,7 +88,7 @@ impl ModelActor {
         });
     }
 
-    pub(super) fn on_build_stage(&mut self, snapshot: &SnapshotDigest, stage: BuildStage) {
+    fn on_build_stage(&mut self, snapshot: &SnapshotDigest, stage: BuildStage) {
         let Some(generation) = self.generations.find(snapshot) else { return };
         let Some(info) = self.generations.get_mut(generation) else { return };
         if let BuildStage::Waits { kind, holders, .. } = &stage {
@@ -75,7 +100,7 @@ impl ModelActor {
     }
 
     /// Takes a line of a build: the newest are shown with the model's state, and its log has them all.
-    pub(super) fn on_build_line(&mut self, snapshot: &SnapshotDigest, text: String) {
+    fn on_build_line(&mut self, snapshot: &SnapshotDigest, text: String) {
         let Some(generation) = self.generations.find(snapshot) else { return };
         let Some(info) = self.generations.get_mut(generation) else { return };
         info.push_build_line(text.clone());
@@ -95,6 +120,11 @@ impl ModelActor {
             BuildStage::Runs { .. } => Some(BuildProgress::Running),
         }
     }
+}
+
+/// Mailbox of the actor for events of the launcher; `None` when the actor ends.
+pub(super) fn mailbox(inbox: &mpsc::WeakSender<Message>) -> Option<Mailbox<ModelEvent>> {
+    Some(Mailbox::new(inbox.upgrade()?, Message::Launcher))
 }
 
 fn names(holders: &[Holder]) -> String {

@@ -53,15 +53,7 @@ impl ModelActor {
             | Message::Content(_)
             | Message::Removed
             | Message::Kill
-            | Message::BuildLine(..)
-            | Message::BuildStage(..)
-            | Message::Prepared(..)
-            | Message::PrepareFailed { .. }
-            | Message::WorkerStarted(_)
-            | Message::StartFailed(..)
-            | Message::WorkerExited(..)
-            | Message::LauncherLost
-            | Message::StartNotRequested(_)
+            | Message::Launcher(_)
             | Message::WorkerConnected(..)
             | Message::Adopt(_)
             | Message::WorkerMessage(..)

@@ -197,20 +197,7 @@ impl ModelActor {
             Message::Content(content) => self.on_content(content.map(|content| *content)),
             Message::Removed => self.event(Event::Removed),
             Message::Kill => self.kill_all(),
-            Message::BuildLine(snapshot, line) => self.on_build_line(&snapshot, line),
-            Message::BuildStage(snapshot, stage) => self.on_build_stage(&snapshot, stage),
-            Message::Prepared(snapshot, environment) => self.on_prepared(&snapshot, environment),
-            Message::PrepareFailed { snapshot, message, permanent, after } => {
-                self.on_prepare_failed(&snapshot, message, permanent, after);
-            }
-            Message::WorkerStarted(id) => self.on_worker_started(id),
-            Message::StartNotRequested(id) => self.on_start_not_requested(&id),
-            Message::StartFailed(id, message) => self.on_start_failed(&id, message),
-            Message::WorkerExited(id, cause) => self.on_worker_exited(&id, cause),
-            Message::LauncherLost => {
-                self.generations.forget_builds();
-                self.event(Event::LauncherLost);
-            }
+            Message::Launcher(event) => self.on_launcher_event(event),
             Message::WorkerConnected(welcome, link) => self.on_worker_connected(&welcome, link),
             Message::Adopt(adoption) => self.adopt(*adoption),
             Message::WorkerMessage(id, message) => self.on_worker_message(&id, message),

@@ -2,6 +2,7 @@
 
 use super::ModelActor;
 use super::actions::displacement_message;
+use super::environments::mailbox;
 use super::instance::{GpuLease, Instance, InstanceState};
 use super::status::Shortage;
 use crate::model::Message;
@@ -145,7 +146,7 @@ impl ModelActor {
     /// Has the launcher start an instance that has all it needs.
     pub(super) fn launch(&mut self, number: InstanceNumber, gpu: Option<GpuSpec>) {
         self.event(Event::Placed(number));
-        let Some(inbox) = self.inbox.upgrade() else { return };
+        let Some(mailbox) = mailbox(&self.inbox) else { return };
         let Some(instance) = self.instances.get_mut(number) else { return };
         let info = self.generations.get_mut(instance.generation);
         let environment = info.and_then(|info| {
@@ -162,7 +163,7 @@ impl ModelActor {
         }
         let id = instance.id.clone();
         let spec = instance.content.start_spec(&self.model.name, id.clone(), environment, &self.services.config);
-        if self.services.launcher.start_instance(StartSpec { gpu, ..spec }, &inbox).is_err() {
+        if self.services.launcher.start_instance(StartSpec { gpu, ..spec }, mailbox).is_err() {
             self.on_start_not_requested(&id);
         }
     }

@@ -2,11 +2,11 @@
 
 use super::ModelActor;
 use super::generations::GenerationInfo;
-use crate::launcher::LauncherError;
 use crate::model::{AdmissionInfo, View};
 use omni_config::Foreign;
 use omni_config::name::ModelName;
 use omni_control_api as api;
+use omni_launcher_client::LauncherError;
 use omni_log::Kind;
 use omni_policy::fleet::{ModelState, Phase};
 use omni_policy::{Generation, InstanceNumber};

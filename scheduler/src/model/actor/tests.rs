@@ -1,6 +1,5 @@
 //! Tests of the actor, with the launcher and the residency queue played by the test.
 
-use crate::launcher;
 use crate::metrics::Metrics;
 use crate::model::content::Content;
 use crate::model::services::{Clock, ModelServices};
@@ -10,6 +9,8 @@ use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
 use omni_control_api::State;
 use omni_gpu::Decision;
+use omni_launcher_client as launcher;
+use omni_launcher_client::ModelEvent;
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
 use omni_node_protocol::launcher::{GpuMode, GpuSpec, ToLauncher};
@@ -74,17 +75,19 @@ async fn an_unreachable_instance_holds_its_gpu_memory_until_it_is_gone() {
     model.send(Message::Content(Ok(Box::new(content)))).await;
     model.send(Message::Command(AdminCommand::Start, oneshot::channel().0)).await;
     assert!(matches!(next(&mut requests).await, ToLauncher::Prepare { .. }));
-    model.send(Message::Prepared(snapshot, EnvironmentKey::parse(&"0".repeat(64)).unwrap())).await;
+    model
+        .send(Message::Launcher(ModelEvent::Prepared(snapshot, EnvironmentKey::parse(&"0".repeat(64)).unwrap())))
+        .await;
     model.subscribe().wait_for(|view| view.now().state == State::Starting).await.unwrap();
     assert!(matches!(&*residency.heard(), [event] if event.starts_with("Place")));
     let spec = GpuSpec { uuid: "GPU-0".to_owned(), minor: 0, limit_bytes: 1 << 30, mode: GpuMode::Unified };
     model.send(Message::Gpu(InstanceKey(0), Decision::Placed(spec))).await;
     let ToLauncher::Start(start) = next(&mut requests).await else { panic!("it is not started") };
 
-    model.send(Message::WorkerStarted(start.instance.clone())).await;
+    model.send(Message::Launcher(ModelEvent::WorkerStarted(start.instance.clone()))).await;
     assert_eq!(next(&mut requests).await, ToLauncher::Kill { instance: start.instance.clone() });
     assert!(residency.heard().is_empty(), "its memory may be there still");
-    model.send(Message::WorkerExited(start.instance, ExitCause::WorkerLost)).await;
+    model.send(Message::Launcher(ModelEvent::WorkerExited(start.instance, ExitCause::WorkerLost))).await;
     assert!(matches!(next(&mut requests).await, ToLauncher::Prepare { .. }), "the next try");
     assert_eq!(residency.heard(), ["Gone"]);
 }

@@ -1,14 +1,15 @@
 //! Messages of launcher and workers, adoption, and the ends of instances.
 
 use super::ModelActor;
+use super::environments::mailbox;
 use super::instance::{Disconnected, Instance, InstanceState, Worker};
 use crate::clock::unix_ms;
-use crate::launcher::LauncherError;
 use crate::model::worker_link::{self, WorkerLink};
 use crate::model::{Adoption, Message};
 use omni_control_api::LogEntry;
 use omni_engine_client::DataConnection;
 use omni_engine_protocol::control::HandlerMode;
+use omni_launcher_client::LauncherError;
 use omni_log::Kind;
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::InstanceId;
@@ -96,8 +97,8 @@ impl ModelActor {
         if let (Some(mode), Some(instance)) = (welcome.ready, self.instances.get_mut(number)) {
             instance.on_ready(mode);
         }
-        if let Some(inbox) = self.inbox.upgrade() {
-            self.services.launcher.watch(id, inbox);
+        if let Some(mailbox) = mailbox(&self.inbox) {
+            self.services.launcher.watch(id, mailbox);
         }
         let ready = welcome.ready.is_some();
         self.event(Event::Adopted { instance: number, generation, settings, ready, was_ready });

@@ -40,8 +40,9 @@ class Model:
         self.instance = Instance(
             boot["model"], boot["instance"], boot["cache_dir"], boot.get("weights_dir"), boot["device"]
         )
-        self._module = _import(boot["module"], boot["model_dir"])
-        self.handler = _entrypoint(self._module, boot["module"], boot["function"])
+        engine = boot["engine"]
+        self._module = _import(engine["module"], boot["model_dir"])
+        self.handler = _entrypoint(self._module, engine["module"], engine["function"])
         self.is_async = is_async(self.handler)
         self._loop: AbstractEventLoop | None = None
         self._hook("setup")

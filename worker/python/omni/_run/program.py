@@ -104,8 +104,7 @@ def _load(directory: Path, told: manifest.Manifest) -> Model | None:
         "weights_dir": told.weights,
         "device": "cpu",
         "concurrency": 1,
-        "module": told.module,
-        "function": told.function,
+        "engine": {"kind": "python", "module": told.module, "function": told.function},
     }
     try:
         return Model(boot)

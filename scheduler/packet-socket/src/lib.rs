@@ -14,7 +14,7 @@ use tokio::io::unix::AsyncFd;
 
 /// Connection of whole messages.
 #[derive(Debug)]
-pub(crate) struct PacketSocket {
+pub struct PacketSocket {
     socket: AsyncFd<OwnedFd>,
 }
 
@@ -23,7 +23,7 @@ impl PacketSocket {
     ///
     /// # Errors
     /// No process listens there.
-    pub(crate) fn connect(path: &Path) -> io::Result<Self> {
+    pub fn connect(path: &Path) -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let fd = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?;
         connect(fd.as_raw_fd(), &UnixAddr::new(path)?)?;
@@ -34,7 +34,7 @@ impl PacketSocket {
     ///
     /// # Errors
     /// The socket cannot be registered with the runtime.
-    pub(crate) fn connected(fd: OwnedFd) -> io::Result<Self> {
+    pub fn connected(fd: OwnedFd) -> io::Result<Self> {
         fcntl(&fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         Self::register(fd)
     }
@@ -50,7 +50,7 @@ impl PacketSocket {
     ///
     /// # Errors
     /// [`PacketError`]; [`PacketError::would_block`] while the peer does not read.
-    pub(crate) fn try_send(&self, message: &impl Serialize, fds: &[RawFd]) -> Result<(), PacketError> {
+    pub fn try_send(&self, message: &impl Serialize, fds: &[RawFd]) -> Result<(), PacketError> {
         send_packet(self.socket.get_ref(), message, fds)
     }
 
@@ -58,7 +58,7 @@ impl PacketSocket {
     ///
     /// # Errors
     /// [`PacketError`].
-    pub(crate) async fn send(&self, message: &impl Serialize) -> Result<(), PacketError> {
+    pub async fn send(&self, message: &impl Serialize) -> Result<(), PacketError> {
         self.send_with(message, &[]).await
     }
 
@@ -66,7 +66,7 @@ impl PacketSocket {
     ///
     /// # Errors
     /// [`PacketError`].
-    pub(crate) async fn send_with(&self, message: &impl Serialize, fds: &[RawFd]) -> Result<(), PacketError> {
+    pub async fn send_with(&self, message: &impl Serialize, fds: &[RawFd]) -> Result<(), PacketError> {
         loop {
             match self.try_send(message, fds) {
                 Err(error) if error.would_block() => {
@@ -81,7 +81,7 @@ impl PacketSocket {
     ///
     /// # Errors
     /// [`PacketError`].
-    pub(crate) async fn receive<M: DeserializeOwned>(&self) -> Result<M, PacketError> {
+    pub async fn receive<M: DeserializeOwned>(&self) -> Result<M, PacketError> {
         self.receive_by(|socket| recv_packet_no_fds(socket)).await
     }
 
@@ -89,7 +89,7 @@ impl PacketSocket {
     ///
     /// # Errors
     /// [`PacketError`].
-    pub(crate) async fn receive_with<M: DeserializeOwned>(&self) -> Result<(M, Vec<OwnedFd>), PacketError> {
+    pub async fn receive_with<M: DeserializeOwned>(&self) -> Result<(M, Vec<OwnedFd>), PacketError> {
         self.receive_by(|socket| recv_packet(socket)).await
     }
 

@@ -19,7 +19,8 @@ pub struct BuildMetrics {
 }
 
 impl BuildMetrics {
-    pub(super) fn register(r: &mut Registry) -> Self {
+    /// Registers the metrics, at zero.
+    pub fn register(r: &mut Registry) -> Self {
         let metrics = Self::default();
         r.register("builds", "Environments that are being built, or wait for a place to be", metrics.builds.clone());
         metrics.set(BuildCounts::default(), BuildCounts::default());

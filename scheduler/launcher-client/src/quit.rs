@@ -1,12 +1,13 @@
-//! The end of the node, as the launcher is told of it.
+//! End of the node: the launcher ends with it.
 
-use super::LauncherHandle;
+use crate::handle::LauncherHandle;
 use omni_node_protocol::id::InstanceId;
 use omni_node_protocol::launcher::ToLauncher;
 use std::time::Duration;
 
-/// For the launcher's last workers to end. Under systemd it stays, and this is waited for in vain: keep it short.
-const QUIT_WITHIN: Duration = Duration::from_secs(3);
+/// Bound on the wait for the launcher's last workers. Under systemd the launcher stays and the whole time passes: keep it
+/// short.
+const QUIT_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl LauncherHandle {
     /// Ends every instance at once, then as [`Self::quit`].
@@ -19,23 +20,23 @@ impl LauncherHandle {
         }
     }
 
-    /// Tells the launcher that the node ends, and waits until it has closed the connection: nothing is left then.
+    /// Has the launcher end, and waits until it has closed the connection: no instance is left then.
     pub async fn quit(&self) {
         let mut connected = self.connected.subscribe();
         self.routes().quitting = true;
-        let told = async {
+        let ended = async {
             loop {
                 let _ = connected.wait_for(|connected| *connected).await;
                 if self.outbox.send(ToLauncher::Quit).await.is_err() {
                     return;
                 }
                 let _ = connected.wait_for(|connected| !connected).await;
-                // One that makes way has not read it: the next one is told.
+                // A launcher that restarts with another configuration has not read the request: its successor gets it.
                 if self.routes().renewals == 0 {
                     return;
                 }
             }
         };
-        let _ = tokio::time::timeout(QUIT_WITHIN, told).await;
+        let _ = tokio::time::timeout(QUIT_TIMEOUT, ended).await;
     }
 }

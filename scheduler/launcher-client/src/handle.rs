@@ -1,0 +1,180 @@
+//! Handle of the launcher, for models and the node.
+
+use crate::connection;
+use crate::error::LauncherError;
+use crate::events::{LauncherEvent, ModelEvent};
+use crate::metrics::BuildMetrics;
+use crate::routes::{Route, Routes};
+use omni_config::name::ModelName;
+use omni_node_protocol::id::{InstanceId, SnapshotDigest};
+use omni_node_protocol::launcher::{Serves, StartSpec, ToLauncher, VERSIONS};
+use omni_task::{Heartbeat, Mailbox};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Notify, mpsc, watch};
+
+/// Capacity of the outbox.
+const OUTBOX: usize = 1024;
+
+/// Request for the environment of a content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnvironmentRequest {
+    /// Model that it is for.
+    pub model: ModelName,
+    /// Content that it is for.
+    pub snapshot: SnapshotDigest,
+    /// Version of Python.
+    pub python: String,
+    /// Interpreter of the model's choice, instead of one of the node's.
+    pub interpreter: Option<PathBuf>,
+    /// Every requirement must have a hash.
+    pub require_hashes: bool,
+}
+
+/// Handle of the launcher. Clones share it.
+#[derive(Debug, Clone)]
+pub struct LauncherHandle {
+    pub(crate) outbox: mpsc::Sender<ToLauncher>,
+    routes: Arc<Mutex<Routes>>,
+    pub(crate) connected: Arc<watch::Sender<bool>>,
+    /// Notified when kept snapshots have changed.
+    pub(crate) keep_changed: Arc<Notify>,
+    /// Notified when another scheduler takes the launcher over.
+    detached: Arc<Notify>,
+    pub(crate) builds: BuildMetrics,
+}
+
+impl LauncherHandle {
+    /// Starts the task that keeps the connection to `<runtime-dir>/launcher.sock`. `expected`: models and configuration
+    /// that the launcher must have been started with. `kept`: snapshots that models may return to.
+    #[must_use]
+    pub fn start(
+        path: PathBuf,
+        expected: Option<Serves>,
+        kept: BTreeMap<ModelName, BTreeSet<SnapshotDigest>>,
+        builds: BuildMetrics,
+        events: mpsc::Sender<LauncherEvent>,
+        heartbeat: Heartbeat,
+    ) -> Self {
+        let (handle, commands) = Self::new(Routes::new(expected, kept), builds);
+        let connected = handle.clone();
+        heartbeat.spawn(async move |heartbeat| {
+            let detached = Arc::clone(&connected.detached);
+            tokio::select! {
+                () = connection::keep(path, connected, commands, events, heartbeat) => {}
+                () = detached.notified() => {}
+            }
+        });
+        handle
+    }
+
+    fn new(routes: Routes, builds: BuildMetrics) -> (Self, mpsc::Receiver<ToLauncher>) {
+        let (outbox, commands) = mpsc::channel(OUTBOX);
+        let routes = Arc::new(Mutex::new(routes));
+        let connected = Arc::new(watch::Sender::new(false));
+        let (keep_changed, detached) = (Arc::default(), Arc::default());
+        (Self { outbox, routes, connected, keep_changed, detached, builds }, commands)
+    }
+
+    /// Protocol version of a launcher that is older than this scheduler: it was not replaced yet.
+    #[must_use]
+    pub fn old_protocol(&self) -> Option<u32> {
+        let routes = self.routes();
+        routes.version.filter(|version| self.connected() && *version < VERSIONS.newest)
+    }
+
+    /// Tests that the launcher is connected and has answered.
+    #[must_use]
+    pub fn connected(&self) -> bool {
+        *self.connected.borrow()
+    }
+
+    /// Requests an environment; the reply goes into the mailbox.
+    ///
+    /// # Errors
+    /// The launcher cannot be asked: no reply will come.
+    pub fn prepare(&self, request: EnvironmentRequest, mailbox: &Mailbox<ModelEvent>) -> Result<(), LauncherError> {
+        let EnvironmentRequest { model, snapshot, python, interpreter, require_hashes } = request;
+        self.routes().preparing.entry(snapshot.clone()).or_default().push(mailbox.clone());
+        let interpreter = interpreter.map(|path| path.to_string_lossy().into_owned());
+        let (model, content) = (model.into(), snapshot.clone());
+        let message = ToLauncher::Prepare { model, snapshot: content, python, interpreter, require_hashes };
+        if !self.connected() || self.outbox.try_send(message).is_err() {
+            self.routes().stop_waiting(&snapshot, mailbox);
+            return Err(LauncherError::Silent);
+        }
+        Ok(())
+    }
+
+    /// Cancels the request of a model for an environment: no reply goes into the mailbox.
+    pub fn cancel_preparation(&self, model: &ModelName, snapshot: &SnapshotDigest, mailbox: &Mailbox<ModelEvent>) {
+        let mut routes = self.routes();
+        routes.stop_waiting(snapshot, mailbox);
+        if routes.version.is_some() {
+            let (model, snapshot) = (model.as_str().to_owned(), snapshot.clone());
+            let _ = self.outbox.try_send(ToLauncher::Unprepare { model, snapshot }); // or it ends with the connection
+        }
+    }
+
+    /// Requests an instance; its events go into the mailbox.
+    ///
+    /// # Errors
+    /// The launcher cannot be asked: there is no instance, and no reply will come.
+    pub fn start_instance(&self, spec: StartSpec, mailbox: Mailbox<ModelEvent>) -> Result<(), LauncherError> {
+        let id = spec.instance.clone();
+        self.routes().instances.insert(id.clone(), Route { mailbox, requested: true });
+        if !self.connected() || self.outbox.try_send(ToLauncher::Start(Box::new(spec))).is_err() {
+            self.routes().instances.remove(&id);
+            return Err(LauncherError::Silent);
+        }
+        Ok(())
+    }
+
+    /// Replaces the snapshots of a model that are not removed, though no instance runs from them.
+    pub fn keep(&self, model: &ModelName, snapshots: BTreeSet<SnapshotDigest>) {
+        self.routes().keep(model, snapshots);
+        self.keep_changed.notify_one();
+    }
+
+    /// Sends the events of an adopted instance into the mailbox.
+    pub fn watch(&self, id: InstanceId, mailbox: Mailbox<ModelEvent>) {
+        self.routes().instances.insert(id, Route { mailbox, requested: false });
+    }
+
+    /// Requests the end of an instance whose worker does not answer.
+    pub fn kill(&self, instance: InstanceId) {
+        let _ = self.outbox.try_send(ToLauncher::Kill { instance });
+    }
+
+    /// Requests the end of a model's zygotes without instances.
+    pub fn end_zygotes(&self, model: &str) {
+        if self.routes().version.is_some() {
+            let _ = self.outbox.try_send(ToLauncher::EndZygotes { model: model.to_owned() });
+        }
+    }
+
+    /// Ends the connection for good: the launcher has one scheduler, which is another one from now on.
+    pub fn detach(&self) {
+        self.detached.notify_one();
+    }
+
+    pub(crate) fn routes(&self) -> MutexGuard<'_, Routes> {
+        self.routes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod testing {
+    use super::{BuildMetrics, LauncherHandle, Routes};
+    use omni_node_protocol::launcher::ToLauncher;
+    use tokio::sync::mpsc;
+
+    /// Handle of a connected launcher, and the messages to it. The test sends events into the models' mailboxes itself.
+    #[must_use]
+    pub fn launcher() -> (LauncherHandle, mpsc::Receiver<ToLauncher>) {
+        let (handle, messages) = LauncherHandle::new(Routes::default(), BuildMetrics::default());
+        handle.connected.send_replace(true);
+        (handle, messages)
+    }
+}

@@ -1,0 +1,96 @@
+//! Routing state of the connection: who waits for which reply, and what the launcher has been told.
+
+use crate::events::ModelEvent;
+use omni_config::name::ModelName;
+use omni_node_protocol::id::{InstanceId, SnapshotDigest};
+use omni_node_protocol::launcher::{Serves, ToLauncher};
+use omni_task::Mailbox;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// State shared by the handle and the task of the connection.
+#[derive(Debug, Default)]
+pub(crate) struct Routes {
+    /// Models that wait for an environment, by content; models of equal content wait together.
+    pub(crate) preparing: HashMap<SnapshotDigest, Vec<Mailbox<ModelEvent>>>,
+    pub(crate) instances: HashMap<InstanceId, Route>,
+    /// Snapshots that models may return to.
+    kept: BTreeMap<ModelName, BTreeSet<SnapshotDigest>>,
+    /// Models whose kept snapshots were not sent to the launcher yet.
+    unsent: BTreeSet<ModelName>,
+    /// The launcher was asked to end: the loss of the connection is expected.
+    pub(crate) quitting: bool,
+    /// Models and configuration that the launcher must have been started with; `None` in tests.
+    pub(crate) expected: Option<Serves>,
+    /// Number of times that the launcher was asked to read the configuration again without having reported it since.
+    pub(crate) renewals: u32,
+    /// The launcher serves other models, and is not used.
+    pub(crate) foreign: bool,
+    /// Protocol version of the launcher, once it has reported it.
+    pub(crate) version: Option<u32>,
+}
+
+/// Destination of the events of an instance.
+#[derive(Debug, Clone)]
+pub(crate) struct Route {
+    pub(crate) mailbox: Mailbox<ModelEvent>,
+    /// The launcher has not answered the request to start it yet.
+    pub(crate) requested: bool,
+}
+
+impl Routes {
+    /// Routes without waiters.
+    pub(crate) fn new(expected: Option<Serves>, kept: BTreeMap<ModelName, BTreeSet<SnapshotDigest>>) -> Self {
+        Self { kept, expected, ..Self::default() }
+    }
+
+    /// Replaces the snapshots that a model may return to.
+    pub(crate) fn keep(&mut self, model: &ModelName, snapshots: BTreeSet<SnapshotDigest>) {
+        if snapshots.is_empty() {
+            self.kept.remove(model);
+        } else {
+            self.kept.insert(model.clone(), snapshots);
+        }
+        self.unsent.insert(model.clone());
+    }
+
+    /// Messages about kept snapshots for a launcher that knows none.
+    pub(crate) fn keep_all(&mut self) -> Vec<ToLauncher> {
+        self.unsent = self.kept.keys().cloned().collect();
+        let mut keep = self.keep_changed();
+        keep.push(ToLauncher::KeptAll);
+        keep
+    }
+
+    /// Messages about kept snapshots that have changed since the last call.
+    pub(crate) fn keep_changed(&mut self) -> Vec<ToLauncher> {
+        let models = std::mem::take(&mut self.unsent).into_iter();
+        let keep = |model: ModelName| {
+            let snapshots = self.kept.get(&model).cloned().unwrap_or_default();
+            ToLauncher::Keep { model: model.into(), snapshots }
+        };
+        models.map(keep).collect()
+    }
+
+    /// Removes a model from those that wait for an environment. Models of equal content go on waiting.
+    pub(crate) fn stop_waiting(&mut self, snapshot: &SnapshotDigest, mailbox: &Mailbox<ModelEvent>) {
+        if let Some(waiting) = self.preparing.get_mut(snapshot) {
+            waiting.retain(|other| !other.same_inbox(mailbox));
+        }
+        self.preparing.retain(|_, waiting| !waiting.is_empty());
+    }
+
+    /// Mailboxes of the models that wait for an environment.
+    pub(crate) fn waiting(&self, snapshot: &SnapshotDigest) -> Vec<Mailbox<ModelEvent>> {
+        self.preparing.get(snapshot).cloned().unwrap_or_default()
+    }
+
+    /// Removes and returns them: their reply has come.
+    pub(crate) fn take_waiting(&mut self, snapshot: &SnapshotDigest) -> Vec<Mailbox<ModelEvent>> {
+        self.preparing.remove(snapshot).unwrap_or_default()
+    }
+
+    /// Instances whose start an earlier launcher was asked for and may have carried out.
+    pub(crate) fn unanswered(&self) -> Vec<InstanceId> {
+        self.instances.iter().filter(|(_, route)| route.requested).map(|(id, _)| id.clone()).collect()
+    }
+}
