@@ -4,13 +4,10 @@
 mod allocator;
 mod announcement;
 pub mod args;
-mod clock;
 mod control_socket;
 pub mod exposure;
 pub mod http;
 pub mod metrics;
-pub mod model;
-pub mod node;
 mod paths;
 pub mod serve;
 mod service;

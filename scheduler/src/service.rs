@@ -2,7 +2,7 @@
 //!
 //! Errors are ignored: there is no other way to notify the manager.
 
-use crate::node::Node;
+use omni_supervisor::node::Node;
 use sd_notify::NotifyState;
 use std::os::fd::AsFd;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! Readiness and failure of the only model of a node, as events for the daemon. [`omni_policy::single`] decides on each state.
 
-use crate::model::Model;
-use crate::node::Node;
 use omni_config::{Foreign, ModelName};
 use omni_policy::single::{Fault, ServiceAction, decide};
+use omni_supervisor::model::Model;
+use omni_supervisor::node::Node;
 use std::future::pending;
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl SingleModelWatch {
     /// Watches the node's only model. There are no events on a node of many models.
     #[must_use]
     pub(crate) fn new(node: &Arc<Node>) -> Self {
-        let name = node.context.models.single().map(|single| single.name.clone());
+        let name = node.single().map(|single| single.name.clone());
         Self { node: Arc::clone(node), name, last: None }
     }
 

@@ -52,7 +52,7 @@ const CONFINED: &[Confined] = &[
         words: &["SystemTime", "ClockId::CLOCK_REALTIME"],
         only: &[
             "omnictl/src/commands/deploy/publish.rs",     // the name of a draft
-            "scheduler/src/clock.rs",                     // since when something is
+            "scheduler/supervisor/src/clock.rs",          // since when something is
             "worker/snapshot/src/content.rs",             // beside times of files, which are of the same clock
             "worker/snapshot/src/tree.rs",                // the same
             "worker/launcher/src/caches.rs",              // the same

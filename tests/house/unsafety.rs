@@ -36,7 +36,7 @@ const FENCED: &[(&str, &str)] = &[
     ("scheduler/src/allocator.rs", "mallinfo2, malloc_trim: not in nix"),
     ("scheduler/gpu/src/cuda.rs", "calls into the GPU driver"),
     ("scheduler/gpu/src/nvml.rs", "calls into the GPU driver"),
-    ("scheduler/src/packet_socket.rs", "registering a descriptor with the runtime"),
+    ("scheduler/packet-socket/src/lib.rs", "registering a descriptor with the runtime"),
     ("scheduler/src/startup/sockets.rs", "listening sockets from the service manager"),
     ("tests/cuda-sim/runtime/src/device.rs", "exported C functions, calls of the driver"),
     ("tests/cuda-sim/runtime/src/driver.rs", "a library opened at run time"),

@@ -14,13 +14,18 @@
 
 use crate::events::{LauncherEvent, ModelEvent};
 use crate::handle::LauncherHandle;
+use crate::metrics::BuildMetrics;
+use crate::routes::Routes;
 use nix::errno::Errno;
+use omni_config::name::ModelName;
 use omni_engine_protocol::packet::PacketError;
 use omni_node_protocol::id::{InstanceId, SnapshotDigest};
-use omni_node_protocol::launcher::{BuildCounts, FromLauncher, ToLauncher, VERSIONS};
+use omni_node_protocol::launcher::{BuildCounts, FromLauncher, Serves, ToLauncher, VERSIONS};
 use omni_packet_socket::PacketSocket;
 use omni_task::{Heartbeat, Mailbox};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
@@ -32,8 +37,33 @@ const STEADY: Duration = Duration::from_secs(1);
 /// Bound on the time for the launcher to read a message. Its keeper ends one that hangs, after a little longer.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
+impl LauncherHandle {
+    /// Starts the task that keeps the connection to `<runtime-dir>/launcher.sock`. `expected`: models and configuration
+    /// that the launcher must have been started with. `kept`: snapshots that models may return to.
+    #[must_use]
+    pub fn start(
+        path: PathBuf,
+        expected: Option<Serves>,
+        kept: BTreeMap<ModelName, BTreeSet<SnapshotDigest>>,
+        builds: BuildMetrics,
+        events: mpsc::Sender<LauncherEvent>,
+        heartbeat: Heartbeat,
+    ) -> Self {
+        let (handle, commands) = Self::new(Routes::new(expected, kept), builds);
+        let connected = handle.clone();
+        heartbeat.spawn(async move |heartbeat| {
+            let detached = Arc::clone(&connected.detached);
+            tokio::select! {
+                () = keep(path, connected, commands, events, heartbeat) => {}
+                () = detached.notified() => {}
+            }
+        });
+        handle
+    }
+}
+
 /// Keeps the connection until the task is dropped.
-pub(crate) async fn keep(
+async fn keep(
     path: PathBuf,
     handle: LauncherHandle,
     mut commands: mpsc::Receiver<ToLauncher>,
@@ -109,7 +139,7 @@ async fn on_lost(handle: &LauncherHandle, events: &mpsc::Sender<LauncherEvent>) 
     let _ = events.send(LauncherEvent::Lost).await;
 }
 
-/// One connection.
+/// Connection to a launcher.
 struct Connection<'a> {
     socket: PacketSocket,
     handle: &'a LauncherHandle,

@@ -1,15 +1,14 @@
 //! Handle of the launcher, for models and the node.
 
-use crate::connection;
 use crate::error::LauncherError;
-use crate::events::{LauncherEvent, ModelEvent};
+use crate::events::ModelEvent;
 use crate::metrics::BuildMetrics;
 use crate::routes::{Route, Routes};
 use omni_config::name::ModelName;
 use omni_node_protocol::id::{InstanceId, SnapshotDigest};
-use omni_node_protocol::launcher::{Serves, StartSpec, ToLauncher, VERSIONS};
-use omni_task::{Heartbeat, Mailbox};
-use std::collections::{BTreeMap, BTreeSet};
+use omni_node_protocol::launcher::{StartSpec, ToLauncher, VERSIONS};
+use omni_task::Mailbox;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, mpsc, watch};
@@ -41,35 +40,13 @@ pub struct LauncherHandle {
     /// Notified when kept snapshots have changed.
     pub(crate) keep_changed: Arc<Notify>,
     /// Notified when another scheduler takes the launcher over.
-    detached: Arc<Notify>,
+    pub(crate) detached: Arc<Notify>,
     pub(crate) builds: BuildMetrics,
 }
 
 impl LauncherHandle {
-    /// Starts the task that keeps the connection to `<runtime-dir>/launcher.sock`. `expected`: models and configuration
-    /// that the launcher must have been started with. `kept`: snapshots that models may return to.
-    #[must_use]
-    pub fn start(
-        path: PathBuf,
-        expected: Option<Serves>,
-        kept: BTreeMap<ModelName, BTreeSet<SnapshotDigest>>,
-        builds: BuildMetrics,
-        events: mpsc::Sender<LauncherEvent>,
-        heartbeat: Heartbeat,
-    ) -> Self {
-        let (handle, commands) = Self::new(Routes::new(expected, kept), builds);
-        let connected = handle.clone();
-        heartbeat.spawn(async move |heartbeat| {
-            let detached = Arc::clone(&connected.detached);
-            tokio::select! {
-                () = connection::keep(path, connected, commands, events, heartbeat) => {}
-                () = detached.notified() => {}
-            }
-        });
-        handle
-    }
-
-    fn new(routes: Routes, builds: BuildMetrics) -> (Self, mpsc::Receiver<ToLauncher>) {
+    /// Handle of a launcher that is not connected yet, and the messages to it.
+    pub(crate) fn new(routes: Routes, builds: BuildMetrics) -> (Self, mpsc::Receiver<ToLauncher>) {
         let (outbox, commands) = mpsc::channel(OUTBOX);
         let routes = Arc::new(Mutex::new(routes));
         let connected = Arc::new(watch::Sender::new(false));

@@ -1,16 +1,18 @@
 //! Admin listener: liveness, readiness, metrics, capacity.
 
 use super::answer::AnswerBody;
-use crate::model::{Message, Model};
-use crate::node::Node;
+use crate::metrics::Metrics;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH};
 use hyper::{Method, Request, Response, StatusCode};
 use omni_control_api::State;
+use omni_gpu::GpuHandle;
 use omni_ingress::BodyUnread;
 use omni_node_protocol::instance::{GpuUse, Stats};
 use omni_request_error::Failure;
+use omni_supervisor::model::{Message, Model};
+use omni_supervisor::node::Node;
 use serde::Serialize;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -24,24 +26,35 @@ const STATS_TIMEOUT: Duration = Duration::from_millis(300);
 /// Length of the queue of reports, which is more than a model has instances.
 const REPORTS: usize = 4096;
 
-/// Serves one request.
-pub(crate) async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBody> {
-    answer(node, request).await.map(AnswerBody::full)
+/// State of the admin listener.
+#[derive(Debug)]
+pub(crate) struct AdminApi {
+    /// The node.
+    pub node: Arc<Node>,
+    /// GPUs.
+    pub gpu: GpuHandle,
+    /// All metrics.
+    pub metrics: Arc<Metrics>,
 }
 
-async fn answer(node: &Node, request: Request<Incoming>) -> Response<Bytes> {
+/// Serves one request.
+pub(crate) async fn serve(api: &AdminApi, request: Request<Incoming>) -> Response<AnswerBody> {
+    answer(api, request).await.map(AnswerBody::full)
+}
+
+async fn answer(api: &AdminApi, request: Request<Incoming>) -> Response<Bytes> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
         return text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "this listener takes GET\n".into());
     }
     match request.uri().path() {
         "/livez" => text(StatusCode::OK, "text/plain", "ok\n".into()),
-        "/readyz" => readyz(node),
+        "/readyz" => readyz(&api.node),
         "/metrics" => {
-            resource_use(node).await; // sets the gauges
+            resource_use(&api.node).await; // sets the gauges
             let media = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            text(StatusCode::OK, media, node.context.metrics.render())
+            text(StatusCode::OK, media, api.metrics.render())
         }
-        "/capacity" => capacity(node, request.headers().get(IF_NONE_MATCH)),
+        "/capacity" => capacity(api, request.headers().get(IF_NONE_MATCH)),
         _ => text(StatusCode::NOT_FOUND, "text/plain", "no such route: /livez /readyz /metrics /capacity\n".into()),
     }
 }
@@ -138,8 +151,8 @@ struct ModelCapacity {
     estimated_wait_ms: Option<u64>,
 }
 
-fn capacity(node: &Node, known: Option<&HeaderValue>) -> Response<Bytes> {
-    let away = node.context.gpu.away();
+fn capacity(AdminApi { node, gpu, .. }: &AdminApi, known: Option<&HeaderValue>) -> Response<Bytes> {
+    let away = gpu.away();
     let models = node.models().iter().map(|model| model_capacity(model, &away)).collect();
     let capacity = Capacity { idle_since_unix_ms: node.idle_since(), draining: node.draining(), models };
     let mut hasher = DefaultHasher::new();

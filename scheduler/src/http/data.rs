@@ -1,23 +1,32 @@
 //! Requests of the data listener: authentication, route, quota.
 
 use super::answer::AnswerBody;
-use super::forward::{Listener, forward_unread};
+use super::forward::Listener;
 use super::refusal::refuse_and_skip;
-use super::run::run;
-use crate::node::Node;
+use super::run::RunApi;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
-use omni_auth::Admission;
+use omni_auth::{Admission, Tokens};
 use omni_ingress::{AlreadyAdmitted, ResponseGuard};
 use omni_workers_ai::model_of;
+use std::sync::Arc;
+
+/// State of the data listener.
+#[derive(Debug)]
+pub(crate) struct DataApi {
+    /// Requests to models.
+    pub run: Arc<RunApi>,
+    /// Tokens, one of which each client must have; `None`: none is required.
+    pub tokens: Option<Tokens>,
+}
 
 /// Serves one request.
-pub(crate) async fn serve(node: &Node, request: Request<Incoming>) -> Response<AnswerBody> {
-    if node.has_left() {
-        return forward_unread(node, request).await;
+pub(crate) async fn serve(api: &DataApi, request: Request<Incoming>) -> Response<AnswerBody> {
+    if api.run.node().is_handed_over() {
+        return api.run.forwarder().unread(request).await;
     }
     // Authentication comes first: without a token, no response tells which routes and models exist.
-    let holder = match &node.context.tokens {
+    let holder = match &api.tokens {
         None => None,
         Some(tokens) => match tokens.authenticate(request.headers()) {
             Ok(holder) => Some(holder),
@@ -28,7 +37,7 @@ pub(crate) async fn serve(node: &Node, request: Request<Incoming>) -> Response<A
         Ok(name) => name,
         Err(failure) => return refuse_and_skip(request, &failure).await,
     };
-    let Some(holder) = holder else { return run(node, Listener::Data, name.as_str(), request).await };
+    let Some(holder) = holder else { return api.run.run(Listener::Data, name.as_str(), request).await };
     let admission = match request.extensions().get::<AlreadyAdmitted>() {
         None => Admission::New,
         Some(AlreadyAdmitted) => Admission::Forwarded,
@@ -37,7 +46,7 @@ pub(crate) async fn serve(node: &Node, request: Request<Incoming>) -> Response<A
         Err(failure) => refuse_and_skip(request, &failure).await,
         Ok(admitted) => {
             let guard = ResponseGuard::new(admitted); // until the response was written
-            let mut response = run(node, Listener::Data, name.as_str(), request).await;
+            let mut response = api.run.run(Listener::Data, name.as_str(), request).await;
             response.extensions_mut().insert(guard);
             response
         }

@@ -7,17 +7,19 @@
 use super::answer::AnswerBody;
 use super::head::{REQUEST_ID, TIMEOUT};
 use super::refusal::refuse;
-use crate::node::Node;
 use crate::paths::CONTROL_SOCKET;
 use hyper::body::{Body, Incoming};
 use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
 use hyper::{Request, Response};
-use omni_body::RequestBody;
+use omni_body::{BodyBudget, RequestBody};
 use omni_ingress::body::{RunningUpload, is_streamed};
 use omni_ingress::forward::{ForwardedBody, forward, received_body, unread_body};
 use omni_ingress::{AlreadyAdmitted, BodyUnread, ReadDeadline};
 use omni_request_error::Failure;
+use omni_supervisor::node::Node;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 use tokio::net::UnixStream;
 
@@ -30,63 +32,78 @@ pub(super) enum Listener {
     Control,
 }
 
-/// Forwards a request of which nothing was read yet.
-pub(super) async fn forward_unread(node: &Node, request: Request<Incoming>) -> Response<AnswerBody> {
-    let (parts, body) = request.into_parts();
-    let streamed = is_streamed(&parts.headers, body.size_hint().exact());
-    let response = match unread_body(&parts, body, &node.context.budget.share()) {
-        Ok(body) => send(node, Listener::Data, &parts, body, parts.extensions.get::<AlreadyAdmitted>().is_some()).await,
-        Err(failure) => Err(failure),
-    };
-    let mut response = response.unwrap_or_else(|failure| refuse(&parts.headers, &failure).map(AnswerBody::full));
-    // The successor may have left part of the body unread.
-    if !response.status().is_success() || streamed {
-        response.extensions_mut().insert(BodyUnread);
-    }
-    response
+/// Sends requests to the successor.
+#[derive(Debug)]
+pub(crate) struct Forwarder {
+    node: Arc<Node>,
+    /// Memory for bodies that were not received yet.
+    budget: Arc<BodyBudget>,
+    control_socket: PathBuf,
 }
 
-/// Forwards an admitted request whose body was received. Its client waits until `deadline`; `id` is its request id.
-///
-/// # Errors
-/// The successor did not respond.
-pub(super) async fn forward_received(
-    node: &Node,
-    listener: Listener,
-    parts: &Parts,
-    (body, upload): (RequestBody, Option<RunningUpload>),
-    id: &[u8],
-    deadline: Instant,
-) -> Result<Response<AnswerBody>, Failure> {
-    let body = received_body(body, upload)?;
-    let mut parts = parts.clone();
-    if let Ok(id) = HeaderValue::from_bytes(id) {
-        parts.headers.insert(REQUEST_ID, id);
+impl Forwarder {
+    /// Forwarder to the successor of a node with this runtime directory.
+    #[must_use]
+    pub(crate) fn new(node: Arc<Node>, budget: Arc<BodyBudget>, runtime_dir: &Path) -> Self {
+        Self { node, budget, control_socket: omni_dir::runtime::control(runtime_dir).join(CONTROL_SOCKET) }
     }
-    let remaining = deadline.saturating_duration_since(Instant::now()).as_millis().max(1);
-    parts.headers.insert(TIMEOUT, HeaderValue::from(u64::try_from(remaining).unwrap_or(u64::MAX)));
-    let mut response = send(node, listener, &parts, body, true).await?;
-    // The successor ends the response in time; a client that does not read it must not keep this scheduler alive.
-    response.extensions_mut().insert(ReadDeadline { at: deadline, permit: None });
-    Ok(response)
-}
 
-async fn send(
-    node: &Node,
-    listener: Listener,
-    parts: &Parts,
-    body: ForwardedBody,
-    admitted: bool,
-) -> Result<Response<AnswerBody>, Failure> {
-    let connect = async {
-        let successor = node.successor().await?;
-        match listener {
-            Listener::Data => successor.connect(admitted).await,
-            Listener::Control => {
-                let path = omni_dir::runtime::control(&node.context.runtime_dir).join(CONTROL_SOCKET);
-                UnixStream::connect(path).await.ok()
-            }
+    /// Forwards a request of which nothing was read yet.
+    pub(super) async fn unread(&self, request: Request<Incoming>) -> Response<AnswerBody> {
+        let (parts, body) = request.into_parts();
+        let streamed = is_streamed(&parts.headers, body.size_hint().exact());
+        let admitted = parts.extensions.get::<AlreadyAdmitted>().is_some();
+        let response = match unread_body(&parts, body, &self.budget.share()) {
+            Ok(body) => self.send(Listener::Data, &parts, body, admitted).await,
+            Err(failure) => Err(failure),
+        };
+        let mut response = response.unwrap_or_else(|failure| refuse(&parts.headers, &failure).map(AnswerBody::full));
+        // The successor may have left part of the body unread.
+        if !response.status().is_success() || streamed {
+            response.extensions_mut().insert(BodyUnread);
         }
-    };
-    forward(parts, body, connect).await
+        response
+    }
+
+    /// Forwards an admitted request whose body was received. Its client waits until `deadline`; `id` is its request id.
+    ///
+    /// # Errors
+    /// The successor did not respond.
+    pub(super) async fn received(
+        &self,
+        listener: Listener,
+        parts: &Parts,
+        (body, upload): (RequestBody, Option<RunningUpload>),
+        id: &[u8],
+        deadline: Instant,
+    ) -> Result<Response<AnswerBody>, Failure> {
+        let body = received_body(body, upload)?;
+        let mut parts = parts.clone();
+        if let Ok(id) = HeaderValue::from_bytes(id) {
+            parts.headers.insert(REQUEST_ID, id);
+        }
+        let remaining = deadline.saturating_duration_since(Instant::now()).as_millis().max(1);
+        parts.headers.insert(TIMEOUT, HeaderValue::from(u64::try_from(remaining).unwrap_or(u64::MAX)));
+        let mut response = self.send(listener, &parts, body, true).await?;
+        // The successor ends the response in time; a client that does not read it must not keep this scheduler alive.
+        response.extensions_mut().insert(ReadDeadline { at: deadline, permit: None });
+        Ok(response)
+    }
+
+    async fn send(
+        &self,
+        listener: Listener,
+        parts: &Parts,
+        body: ForwardedBody,
+        admitted: bool,
+    ) -> Result<Response<AnswerBody>, Failure> {
+        let connect = async {
+            let successor = self.node.successor().await?;
+            match listener {
+                Listener::Data => successor.connect(admitted).await,
+                Listener::Control => UnixStream::connect(&self.control_socket).await.ok(),
+            }
+        };
+        forward(parts, body, connect).await
+    }
 }

@@ -3,12 +3,12 @@
 //! Invariants: no value of a client is an error here (one that cannot be parsed counts as absent, one that is too large is cut to the
 //! limit of the manifest), and credentials reach no model.
 
-use crate::clock::unix_ms;
-use crate::model::content::Content;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use omni_engine_protocol::frame::RequestHead;
 use omni_policy::dispatch;
+use omni_supervisor::clock::unix_ms;
+use omni_supervisor::model::content::Content;
 use std::time::Duration;
 
 pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

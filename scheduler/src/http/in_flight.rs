@@ -1,10 +1,10 @@
 //! Request in flight: submitted to its model, and not over yet.
 
-use crate::metrics::Api;
-use crate::model::Model;
 use omni_body::BodyPermit;
 use omni_engine_protocol::frame::{CancelReason, INITIAL_CREDIT};
 use omni_policy::dispatch::RequestId;
+use omni_supervisor::metrics::Api;
+use omni_supervisor::model::Model;
 use std::sync::Arc;
 use std::time::Instant;
 

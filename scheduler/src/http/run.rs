@@ -1,14 +1,9 @@
 //! Run API: one request to one model.
 
 use super::answer::{AnswerBody, reserve, respond, server_timing};
-use super::forward::{Listener, forward_received};
+use super::forward::{Forwarder, Listener};
 use super::head::{REQUEST_ID, head, priority, request_id, session, timeout};
 use super::in_flight::InFlightRequest;
-use crate::clock::unix_ms;
-use crate::metrics::Api;
-use crate::model::content::Content;
-use crate::model::{Model, Submission};
-use crate::node::{Node, NotFound};
 use hyper::body::Incoming;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::http::request::Parts;
@@ -18,6 +13,11 @@ use omni_ingress::body::{self, BodyLimits, IncomingBody, ReceivedBody, RunningUp
 use omni_ingress::{BodyUnread, RawBodyHandoff, response_headers};
 use omni_policy::dispatch::{RequestId, Ticket};
 use omni_request_error::Failure;
+use omni_supervisor::clock::unix_ms;
+use omni_supervisor::metrics::Api;
+use omni_supervisor::model::content::Content;
+use omni_supervisor::model::{Model, Submission};
+use omni_supervisor::node::{Node, NotFound};
 use omni_workers_ai::error_response;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,9 +33,16 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
+/// The run API over the models of a node.
+#[derive(Debug)]
+pub(crate) struct RunApi {
+    node: Arc<Node>,
+    forwarder: Forwarder,
+}
+
 /// Request to a model, as it came.
 struct ModelRequest<'a> {
-    node: &'a Node,
+    api: &'a RunApi,
     listener: Listener,
     model: &'a Arc<Model>,
     parts: &'a Parts,
@@ -52,42 +59,53 @@ struct Submitted {
     at: Instant,
 }
 
-/// Serves one request to the model `name`, which is decoded already.
-pub(super) async fn run(
-    node: &Node,
-    listener: Listener,
-    name: &str,
-    request: Request<Incoming>,
-) -> Response<AnswerBody> {
-    let (parts, body) = request.into_parts();
-    let id = request_id(&parts.headers);
-    let mut body = IncomingBody::Unread(body);
-    let mut response = match find(node, name).await {
-        Err(failure) => error_response(&failure).map(AnswerBody::full),
-        Ok(model) => {
-            let arrived = Instant::now();
-            let request = ModelRequest { node, listener, model: &model, parts: &parts, id: id.as_bytes(), arrived };
-            match request.serve(&mut body).await {
-                Ok(response) => response,
-                Err(failure) => {
-                    count_failure(&model, &failure);
-                    error_response(&failure).map(AnswerBody::full)
+impl RunApi {
+    /// The API over these models; `forwarder` sends requests to the successor once there is one.
+    #[must_use]
+    pub(crate) fn new(node: Arc<Node>, forwarder: Forwarder) -> Self {
+        Self { node, forwarder }
+    }
+
+    pub(super) fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    pub(super) fn forwarder(&self) -> &Forwarder {
+        &self.forwarder
+    }
+
+    /// Serves one request to the model `name`, which is decoded already.
+    pub(super) async fn run(&self, listener: Listener, name: &str, request: Request<Incoming>) -> Response<AnswerBody> {
+        let (parts, body) = request.into_parts();
+        let id = request_id(&parts.headers);
+        let mut body = IncomingBody::Unread(body);
+        let mut response = match self.find(name).await {
+            Err(failure) => error_response(&failure).map(AnswerBody::full),
+            Ok(model) => {
+                let (parts, id, arrived) = (&parts, id.as_bytes(), Instant::now());
+                let request = ModelRequest { api: self, listener, model: &model, parts, id, arrived };
+                match request.serve(&mut body).await {
+                    Ok(response) => response,
+                    Err(failure) => {
+                        count_failure(&model, &failure);
+                        error_response(&failure).map(AnswerBody::full)
+                    }
                 }
             }
+        };
+        response.headers_mut().insert(REQUEST_ID, id);
+        if body.stays_unread(&parts).await {
+            response.extensions_mut().insert(BodyUnread);
         }
-    };
-    response.headers_mut().insert(REQUEST_ID, id);
-    if body.stays_unread(&parts).await {
-        response.extensions_mut().insert(BodyUnread);
+        response
     }
-    response
-}
 
-async fn find(node: &Node, name: &str) -> Result<Arc<Model>, Failure> {
-    node.look_up(name).await.map_err(|why| match why {
-        NotFound::NotRead => Failure::CannotStart { retry_after: RETRY_AFTER },
-        NotFound::NoSuchModel => Failure::NoSuchModel,
-    })
+    async fn find(&self, name: &str) -> Result<Arc<Model>, Failure> {
+        self.node.look_up(name).await.map_err(|why| match why {
+            NotFound::NotRead => Failure::CannotStart { retry_after: RETRY_AFTER },
+            NotFound::NoSuchModel => Failure::NoSuchModel,
+        })
+    }
 }
 
 impl ModelRequest<'_> {
@@ -110,7 +128,8 @@ impl ModelRequest<'_> {
             Ok(Ok(Err(Unanswered::NotSent(body)))) => {
                 request.on_end();
                 let body = (body, upload);
-                return forward_received(self.node, self.listener, self.parts, body, self.id, deadline).await;
+                let forwarder = &self.api.forwarder;
+                return forwarder.received(self.listener, self.parts, body, self.id, deadline).await;
             }
             Ok(Err(broken_off)) => {
                 request.cancel_uncounted();
@@ -135,7 +154,7 @@ impl ModelRequest<'_> {
 
     /// The content that the model serves, unless requests are refused now.
     async fn content(&self) -> Result<Arc<Content>, Failure> {
-        if self.node.draining() {
+        if self.api.node.draining() {
             return Err(Failure::ShuttingDown);
         }
         let front = self.model.first_admission().await;

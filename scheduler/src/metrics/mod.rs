@@ -1,30 +1,23 @@
 //! Registry of all metrics. No label is unbounded: models are directories on this node, usage units are checked words.
 
-mod model;
-
-pub use model::{Api, ModelMetrics, Outcomes};
-
-use model::Families;
 use omni_auth::TokenMetrics;
 use omni_body::BodyMetrics;
 use omni_capacity::CapacityMetrics;
 use omni_gpu::GpuMetrics;
 use omni_ingress::HttpMetrics;
-use omni_launcher_client::BuildMetrics;
+use omni_supervisor::metrics::NodeMetrics;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
-use std::sync::Arc;
 
 /// Registry with its families.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    models: Arc<Families>,
+    node: NodeMetrics,
     gpu: GpuMetrics,
     capacity: CapacityMetrics,
     bodies: BodyMetrics,
-    builds: BuildMetrics,
     http: HttpMetrics,
     tokens: TokenMetrics,
 }
@@ -35,11 +28,10 @@ impl Default for Metrics {
         let gpu = GpuMetrics::register(&mut registry);
         let capacity = CapacityMetrics::register(&mut registry);
         let bodies = BodyMetrics::register(&mut registry);
-        let builds = BuildMetrics::register(&mut registry);
         let http = HttpMetrics::register(&mut registry);
-        let models = Arc::new(Families::register(&mut registry));
+        let node = NodeMetrics::register(&mut registry, gpu.clone());
         let tokens = TokenMetrics::register(&mut registry);
-        Self { registry, models, gpu, capacity, bodies, builds, http, tokens }
+        Self { registry, node, gpu, capacity, bodies, http, tokens }
     }
 }
 
@@ -71,12 +63,6 @@ impl Metrics {
         self.bodies.clone()
     }
 
-    /// Handles for the launcher's connection.
-    #[must_use]
-    pub fn of_builds(&self) -> BuildMetrics {
-        self.builds.clone()
-    }
-
     /// Handles for the listeners.
     #[must_use]
     pub fn of_http(&self) -> HttpMetrics {
@@ -100,10 +86,10 @@ impl Metrics {
         );
     }
 
-    /// Handles for one model, looked up once. Each is to be ended with a [`ModelMetrics::gone`].
+    /// Handles for the node.
     #[must_use]
-    pub fn of_model(&self, model: &str) -> ModelMetrics {
-        ModelMetrics::new(&self.models, &self.gpu, model)
+    pub fn of_node(&self) -> NodeMetrics {
+        self.node.clone()
     }
 }
 
@@ -112,13 +98,14 @@ mod tests {
     use super::*;
     use omni_control_api::{Gpu, GpuInstance, Gpus, Residency, State};
     use omni_policy::capacity::{Amounts, Resource, View};
+    use omni_supervisor::metrics::{Api, ModelMetrics};
     use std::time::Duration;
 
     #[test]
     fn names_and_help_of_all_metrics() {
         let mut metrics = Metrics::default();
         metrics.certificate_ends(2_208_988_800);
-        let model = metrics.of_model("cowsay");
+        let model = metrics.of_node().of_model("cowsay");
         model.outcomes(Api::WorkersAi).ok.inc();
         model.state(State::Ready, [State::Ready, State::Ready, State::Draining].into_iter());
         model.died("oom");
@@ -179,10 +166,10 @@ mod tests {
             model.oom_kills.inc();
             metrics.of_gpus().swapped_in("cowsay", Duration::from_millis(1));
         };
-        let (first, other) = (metrics.of_model("cowsay"), metrics.of_model("other"));
+        let (first, other) = (metrics.of_node().of_model("cowsay"), metrics.of_node().of_model("other"));
         all(&first);
         // The directory was restored while the first model still drained.
-        let second = metrics.of_model("cowsay");
+        let second = metrics.of_node().of_model("cowsay");
         all(&second);
         first.gone();
         assert!(metrics.render().contains(r#"omni_instance_restarts_total{model="cowsay",reason="oom"} 2"#));

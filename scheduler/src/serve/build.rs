@@ -3,19 +3,19 @@
 use super::control::ControlServer;
 use super::{ADMIN_CONNECTIONS, Daemon, HttpServers, Readiness, Start, Upgrades};
 use crate::announcement::announce;
-use crate::args::Directories;
 use crate::control_socket::SocketFile;
 use crate::exposure;
+use crate::http::admin::{self, AdminApi};
 use crate::http::config::ListenerConfigs;
 use crate::http::control::{Addresses, Control};
-use crate::http::{admin, data};
+use crate::http::data::{self, DataApi};
+use crate::http::forward::Forwarder;
+use crate::http::run::RunApi;
 use crate::metrics::Metrics;
-use crate::model::services::Clock;
-use crate::node::{Node, NodeContext};
 use crate::paths::CONTROL_SOCKET;
 use crate::service::{self, StatusLine};
 use crate::single::SingleModelWatch;
-use crate::takeover::InheritedSenders;
+use crate::takeover::{Inheritance, InheritedSenders};
 use nix::unistd::{getegid, geteuid};
 use omni_auth::{Owners, Tokens, token_summary};
 use omni_body::BodyBudget;
@@ -28,6 +28,8 @@ use omni_ingress::tls::{Tls, TlsAcceptor};
 use omni_ingress::{InheritedConnections, ListenerPhase, serve};
 use omni_log::Kind;
 use omni_store::StateStore;
+use omni_supervisor::clock::Clock;
+use omni_supervisor::node::{Node, NodeParts};
 use omni_task::Watchdog;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -77,17 +79,35 @@ impl Daemon {
         };
         let unfinished = inheritance.as_ref().map(|inheritance| inheritance.unfinished.clone());
         let (state, persisted) = StateStore::open(&directories.own_state()).map_err(io::Error::other)?;
-        let (configs, context) = prepared.into_context(config, &directories, state);
-        let node = Node::start(Arc::clone(&context), persisted, unfinished).await;
+        let Prepared { configs, started, metrics, gpu, capacity, watchdog, tokens, budget } = prepared;
+        let (config, clock, models) = (Arc::new(config), Clock::since(started), directories.models.clone());
+        let parts = NodeParts {
+            config: Arc::clone(&config),
+            clock,
+            models: models.clone(),
+            runtime_dir: directories.runtime.clone(),
+            metrics: metrics.of_node(),
+            gpu: gpu.clone(),
+            capacity,
+            store: Arc::new(state),
+            watchdog,
+            budget: Arc::clone(&budget),
+        };
+        let node = Node::start(parts, persisted, unfinished).await;
+        let forwarder = Forwarder::new(Arc::clone(&node), Arc::clone(&budget), &directories.runtime);
+        let run = Arc::new(RunApi::new(Arc::clone(&node), forwarder));
         let (senders, data_inherited, admin_inherited) =
             InheritedSenders::new(share.connections, ADMIN_CONNECTIONS as usize);
         let (listen, acceptor) = (tcp.listen, tls.as_ref().map(Tls::acceptor));
-        let http =
-            HttpServers::start(&node, tcp, acceptor, configs, (data_inherited, admin_inherited), share.connections);
+        let data = DataApi { run: Arc::clone(&run), tokens };
+        let admin = AdminApi { node: Arc::clone(&node), gpu: gpu.clone(), metrics: Arc::new(metrics) };
+        let inherited = (data_inherited, admin_inherited);
+        let http = HttpServers::start((data, admin), tcp, acceptor, configs, inherited, share.connections);
         let (sender, receiver) = mpsc::channel(1);
         let owners = Arc::new(Owners { uid: geteuid().as_raw(), gid: getegid().as_raw(), admins });
+        let (addresses, upgrades) = (addresses, sender.clone());
         let control =
-            Control { node: Arc::clone(&node), addresses: addresses.clone(), upgrades: sender.clone(), owners };
+            Control { run, config, models, clock, gpu, budget, addresses: addresses.clone(), upgrades, owners };
         let file = SocketFile::new(directories.own_runtime().join(CONTROL_SOCKET));
         let control = ControlServer::start(listeners.control, file, control, ADMIN_CONNECTIONS);
         announce(&directories, &addresses)?;
@@ -100,22 +120,7 @@ impl Daemon {
             "serving"
         );
         let single = SingleModelWatch::new(&node);
-        let is_ready = match inheritance {
-            // The readiness of a single model is notified when the model is ready.
-            None => {
-                let is_ready = context.models.single().is_none();
-                if is_ready {
-                    service::ready();
-                }
-                is_ready
-            }
-            // The predecessor notifies the service manager that this process is the main one now, and ready.
-            Some(inheritance) => {
-                let (node, tls) = (Arc::clone(&node), tls.is_some());
-                tokio::spawn(async move { inheritance.follow(listen, tls, &node, senders).await });
-                true
-            }
-        };
+        let is_ready = notify_readiness(inheritance, (listen, tls.is_some()), &node, senders);
         Ok(Self {
             node,
             directories,
@@ -129,6 +134,31 @@ impl Daemon {
             readiness: Readiness { single, is_ready },
             status_line: StatusLine::default(),
         })
+    }
+}
+
+/// Notifies the service manager that the node is ready, or has the predecessor do so. Returns whether it is ready: the
+/// readiness of a single model is notified when the model is.
+fn notify_readiness(
+    inheritance: Option<Inheritance>,
+    (listen, tls): (SocketAddr, bool),
+    node: &Arc<Node>,
+    senders: InheritedSenders,
+) -> bool {
+    match inheritance {
+        None => {
+            let is_ready = node.single().is_none();
+            if is_ready {
+                service::ready();
+            }
+            is_ready
+        }
+        // The predecessor notifies the service manager that this process is the main one now, and ready.
+        Some(inheritance) => {
+            let node = Arc::clone(node);
+            tokio::spawn(async move { inheritance.follow(listen, tls, &node, senders).await });
+            true
+        }
     }
 }
 
@@ -173,35 +203,11 @@ impl Prepared {
         let tokens = tokens.map(|tokens| Tokens::new(tokens, started, &metrics.of_tokens()));
         Ok(Self { configs, started, metrics, gpu, capacity, watchdog, tokens, budget })
     }
-
-    fn into_context(
-        self,
-        config: NodeConfig,
-        directories: &Directories,
-        state: StateStore,
-    ) -> (ListenerConfigs, Arc<NodeContext>) {
-        let Self { configs, started, metrics, gpu, capacity, watchdog, tokens, budget } = self;
-        let context = NodeContext {
-            config: Arc::new(config),
-            clock: Clock::since(started),
-            models: directories.models.clone(),
-            runtime_dir: directories.runtime.clone(),
-            metrics,
-            gpu,
-            capacity,
-            state: Arc::new(state),
-            watchdog,
-            tokens,
-            budget,
-            activity: Arc::default(),
-        };
-        (configs, Arc::new(context))
-    }
 }
 
 impl HttpServers {
     fn start(
-        node: &Arc<Node>,
+        (data_api, admin_api): (DataApi, AdminApi),
         tcp: TcpListeners,
         tls: Option<TlsAcceptor>,
         configs: ListenerConfigs,
@@ -211,16 +217,16 @@ impl HttpServers {
         let (data_phase, data_phases) = watch::channel(ListenerPhase::Accepting);
         let (admin_phase, admin_phases) = watch::channel(ListenerPhase::Accepting);
         let mut data = JoinSet::new();
-        let data_node = Arc::clone(node);
+        let data_api = Arc::new(data_api);
         data.spawn(serve(tcp.data, tls, configs.data, data_phases, data_inherited, move |request| {
-            let node = Arc::clone(&data_node);
-            async move { data::serve(&node, request).await }
+            let api = Arc::clone(&data_api);
+            async move { data::serve(&api, request).await }
         }));
-        let admin_node = Arc::clone(node);
+        let admin_api = Arc::new(admin_api);
         let admin =
             tokio::spawn(serve(tcp.admin, None, configs.admin, admin_phases, admin_inherited, move |request| {
-                let node = Arc::clone(&admin_node);
-                async move { admin::serve(&node, request).await }
+                let api = Arc::clone(&admin_api);
+                async move { admin::serve(&api, request).await }
             }));
         Self { data_phase, admin_phase, data, admin, connections }
     }

@@ -1,12 +1,12 @@
 //! Takeover by a successor, on the side of the daemon that serves.
 
 use super::{Daemon, Ending, Signals};
-use crate::node::Held;
 use crate::service;
 use crate::startup::Listeners;
 use crate::takeover::{self, Handover, UpgradeReply, hand_over};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use omni_supervisor::node::Ownership;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -69,13 +69,13 @@ impl Daemon {
                 }
                 () = signals.stop() => {}
             }
-            match node.held() {
-                Held::Here => return Ok(Some(Ending::Stop)),
-                Held::Nowhere => {
+            match node.ownership() {
+                Ownership::Own => return Ok(Some(Ending::Stop)),
+                Ownership::InTransit => {
                     tracing::info!("stop during a hand-over: the scheduler that gets the models is stopped");
                     stop_requested.store(true, Ordering::Relaxed);
                 }
-                Held::Elsewhere => match unnotified.load(Ordering::Relaxed) {
+                Ownership::Successor => match unnotified.load(Ordering::Relaxed) {
                     0 => return Ok(Some(Ending::TakenOver)),
                     successor => stop(successor),
                 },

@@ -55,7 +55,7 @@ impl Daemon {
         if models_end {
             withdraw(&directories);
         }
-        node.context.state.flush().await; // before the next scheduler reads it
+        node.store().flush().await; // before the next scheduler reads it
         drop(lock);
     }
 }

@@ -16,21 +16,17 @@
 //! closed while a request may be on its way.
 
 mod changes;
-mod handle;
 mod predecessor;
 mod successor;
-mod unfinished;
 
-pub use handle::SuccessorHandle;
-pub use predecessor::{InheritedSenders, Predecessor};
+pub use predecessor::{Inheritance, InheritedSenders, Predecessor};
 pub use successor::{Handover, hand_over};
-pub use unfinished::{PredecessorWatch, UnfinishedWork};
 
-use crate::node::Node;
 use crate::paths::PathError;
 use omni_control_api::Upgrade;
 use omni_engine_protocol::packet::PacketError;
 use omni_node_protocol::takeover::PROTOCOL;
+use omni_supervisor::node::Node;
 use std::io;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};

@@ -1,8 +1,7 @@
 //! Successor's side of a takeover: sets up beside the predecessor, takes the node over, and receives connections and requests from it.
 
+use super::TakeoverError;
 use super::changes::changes;
-use super::{TakeoverError, UnfinishedWork};
-use crate::node::Node;
 use crate::startup::Listeners;
 use nix::unistd::dup2_stdin;
 use omni_engine_protocol::packet::{recv_packet, send_packet};
@@ -10,6 +9,7 @@ use omni_ingress::{ClientStream, InheritedConnections};
 use omni_log::Kind;
 use omni_node_protocol::takeover::{FromSuccessor, Listener, PROTOCOL, ToSuccessor};
 use omni_packet_socket::PacketSocket;
+use omni_supervisor::node::{Node, UnfinishedWork};
 use serde_json::Value;
 use std::fs::File;
 use std::io;
@@ -138,7 +138,7 @@ impl Inheritance {
         while let Ok((message, fds)) = self.socket.receive_with().await {
             match message {
                 ToSuccessor::Has { model, instance, requests } => {
-                    node.predecessor_has(&model, &instance, requests).await;
+                    node.on_predecessor_in_flight(&model, &instance, requests).await;
                 }
                 ToSuccessor::Asks { admitted } => queue(&senders.forwarded, fds, |fd| forwarded(fd, admitted)),
                 ToSuccessor::Connection { listener: Listener::Data } => queue(&senders.data, fds, client),
@@ -146,7 +146,7 @@ impl Inheritance {
                 ToSuccessor::Take { .. } | ToSuccessor::Yours { .. } => {}
             }
         }
-        node.predecessor_has_ended().await;
+        node.on_predecessor_exit().await;
         tracing::info!("the predecessor has ended");
     }
 }

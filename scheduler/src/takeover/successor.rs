@@ -1,7 +1,6 @@
 //! Predecessor's side of a takeover: starts the successor, hands over, and stays until every accepted request is answered.
 
-use super::{SuccessorHandle, TakeoverError};
-use crate::node::Node;
+use super::TakeoverError;
 use crate::service;
 use crate::startup::{self, Listeners};
 use omni_control_api::Upgrade;
@@ -11,6 +10,7 @@ use omni_log::Kind;
 use omni_node_protocol::id::InstanceId;
 use omni_node_protocol::takeover::{FromSuccessor, Listener, PROTOCOL, ToSuccessor};
 use omni_packet_socket::PacketSocket;
+use omni_supervisor::node::{Node, SuccessorHandle};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, RawFd};
@@ -137,9 +137,9 @@ pub async fn hand_over(
     data.send_replace(ListenerPhase::Paused);
     admin.send_replace(ListenerPhase::Paused);
     let (in_flight, mut changes_in_flight) = mpsc::channel(startup::MAX_INSTANCES);
-    let busy = node.leave(&in_flight).await;
+    let busy = node.release(&in_flight).await;
     drop(in_flight);
-    node.context.state.close().await; // before the successor reads it
+    node.store().close().await; // before the successor reads it
     let tls = match successor.give_node(&busy).await {
         Ok(tls) => tls,
         Err(error) => {
@@ -160,7 +160,7 @@ pub async fn hand_over(
         successor = pid,
         "the successor serves; finishing open requests"
     );
-    node.serves_elsewhere(SuccessorHandle::new(Arc::clone(&successor.socket)));
+    node.set_successor(SuccessorHandle::new(Arc::clone(&successor.socket)));
     let (to_data, mut from_data) = mpsc::channel(connections);
     let (to_admin, mut from_admin) = mpsc::channel(connections);
     // A successor with TLS would read plain HTTP as TLS. Connections without TLS are closed after their next response.

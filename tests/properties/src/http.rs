@@ -16,7 +16,7 @@ use omni_ingress::{ConnectionLimits, http_builder};
 use omni_scheduler::http::answer::AnswerBody;
 use omni_scheduler::http::head::{head, priority, request_id, session, timeout};
 use omni_scheduler::http::workers_ai::envelope;
-use omni_scheduler::model::content::Content;
+use omni_supervisor::model::content::Content;
 use omni_workers_ai::{error_response, model_of};
 use serde_json::Value;
 use std::convert::Infallible;

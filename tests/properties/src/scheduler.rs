@@ -2,7 +2,7 @@
 
 use omni_config::{ModelName, NodeConfig};
 use omni_node_protocol::id::SnapshotDigest;
-use omni_scheduler::model::content::Content;
+use omni_supervisor::model::content::Content;
 use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
 

@@ -2,10 +2,10 @@
 
 use super::parameter;
 use crate::http::answer::AnswerBody;
-use crate::model::Model;
-use crate::node::Node;
 use hyper::Response;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
+use omni_supervisor::model::Model;
+use omni_supervisor::node::Node;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -40,7 +40,7 @@ pub(super) fn logs(node: &Arc<Node>, model: &Arc<Model>, query: &str) -> Respons
             tokio::select! {
                 changed = newest.changed() => follow = changed.is_ok(),
                 () = async { while state.changed().await.is_ok() {} } => follow = false,
-                () = node.relieved() => follow = false,
+                () = node.taken_over() => follow = false,
                 () = sender.closed() => return,
             }
             (entries, next) = ring.since(next);

@@ -12,16 +12,21 @@ use super::admin::resource_use;
 use super::answer::AnswerBody;
 use super::forward::Listener;
 use super::openapi::OPENAPI;
-use super::run::run;
-use crate::model::{AdminCommand, Message, Model};
-use crate::node::{Node, NotFound};
+use super::run::RunApi;
 use crate::takeover;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use omni_auth::{Owners, Peer, Role};
+use omni_body::BodyBudget;
+use omni_config::Models;
+use omni_config::node::NodeConfig;
 use omni_control_api as api;
+use omni_gpu::GpuHandle;
+use omni_supervisor::clock::Clock;
+use omni_supervisor::model::{AdminCommand, Message, Model};
+use omni_supervisor::node::{Node, NotFound};
 use omni_workers_ai::model_name;
 use serde::Serialize;
 use std::sync::Arc;
@@ -41,8 +46,18 @@ pub(crate) struct Addresses {
 /// State of the control API.
 #[derive(Debug, Clone)]
 pub(crate) struct Control {
-    /// The node.
-    pub node: Arc<Node>,
+    /// Requests to models.
+    pub run: Arc<RunApi>,
+    /// Configuration of the node.
+    pub config: Arc<NodeConfig>,
+    /// Directories of the models.
+    pub models: Models,
+    /// Clock of the node.
+    pub clock: Clock,
+    /// GPUs.
+    pub gpu: GpuHandle,
+    /// Memory for bodies.
+    pub budget: Arc<BodyBudget>,
     /// Addresses of the listeners.
     pub addresses: Addresses,
     /// Requests for a takeover, each with the receiver of its result.
@@ -88,19 +103,19 @@ async fn answer(
     route: Route<'_>,
     request: Request<Incoming>,
 ) -> Result<Response<AnswerBody>, Refusal> {
-    let Control { node, addresses, upgrades, owners: _ } = control;
+    let node = control.run.node();
     let query = request.uri().query().unwrap_or_default();
     match route {
         Route::OpenApi => Ok(raw("application/json", Bytes::from_static(OPENAPI.as_bytes()))),
-        Route::Node => Ok(json(&node_view(node, addresses))),
-        Route::Upgrade => upgrade(node, upgrades).await,
+        Route::Node => Ok(json(&node_view(control))),
+        Route::Upgrade => upgrade(node, &control.upgrades).await,
         Route::Models => {
             node.first_scan().await; // or the models known so far
             let models = node.models().iter().map(|model| model.view()).collect();
             Ok(json(&api::Models { models, not_served: node.not_served.all() }))
         }
         Route::Top => Ok(json(&top(node).await)),
-        Route::Gpus => Ok(json(&node.context.gpu.view())),
+        Route::Gpus => Ok(json(&control.gpu.view())),
         Route::Model(name, endpoint) => match endpoint {
             ModelEndpoint::State => find(node, name).await.map(|model| json(&model.view())),
             ModelEndpoint::Manifest => find(node, name).await.and_then(|model| manifest(&model)),
@@ -109,7 +124,8 @@ async fn answer(
             ModelEndpoint::History => query_json(node, name, Message::History).await,
             ModelEndpoint::Explain => query_json(node, name, Message::Explain).await,
             ModelEndpoint::Run => {
-                Ok(run(node, Listener::Control, find(node, name).await?.name.as_str(), request).await)
+                let model = find(node, name).await?;
+                Ok(control.run.run(Listener::Control, model.name.as_str(), request).await)
             }
             ModelEndpoint::Start => order(node, name, AdminCommand::Start).await,
             ModelEndpoint::Stop => order(node, name, AdminCommand::Stop).await,
@@ -128,7 +144,7 @@ async fn find(node: &Node, encoded: &str) -> Result<Arc<Model>, Refusal> {
             return Refusal::models_unknown();
         }
         let refusal = Refusal::no_such_model(name.as_str());
-        match node.context.models.single() {
+        match node.single() {
             Some(single) => {
                 Refusal { detail: format!("{}, which serves `{}` alone", refusal.detail, single.name), ..refusal }
             }
@@ -137,25 +153,26 @@ async fn find(node: &Node, encoded: &str) -> Result<Arc<Model>, Refusal> {
     })
 }
 
-fn node_view(node: &Node, addresses: &Addresses) -> api::Node {
-    let limit = node.context.config.server.buffered_bytes.bytes();
+fn node_view(control: &Control) -> api::Node {
+    let Control { run, config, models, addresses, .. } = control;
+    let node = run.node();
     api::Node {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
-        uptime_seconds: node.context.clock.now().as_secs_f64(),
+        uptime_seconds: control.clock.now().as_secs_f64(),
         listen: addresses.listen.clone(),
         admin_listen: addresses.admin_listen.clone(),
         warnings: addresses.warnings.clone(),
-        models_dir: node.context.models.path().display().to_string(),
-        single_model: node.context.models.single().map(|single| single.name.to_string()),
-        snapshot_files_limit: node.context.config.snapshots.files,
-        snapshot_bytes_limit: node.context.config.snapshots.bytes.bytes(),
-        require_hashes: node.context.config.python.require_hashes,
-        weights_folders: node.context.config.weights.folders.iter().map(|path| path.display().to_string()).collect(),
+        models_dir: models.path().display().to_string(),
+        single_model: models.single().map(|single| single.name.to_string()),
+        snapshot_files_limit: config.snapshots.files,
+        snapshot_bytes_limit: config.snapshots.bytes.bytes(),
+        require_hashes: config.python.require_hashes,
+        weights_folders: config.weights.folders.iter().map(|path| path.display().to_string()).collect(),
         launcher_connected: node.launcher.connected(),
         launcher_old_protocol: node.launcher.old_protocol(),
-        buffered_bytes: node.context.budget.reserved(),
-        buffered_bytes_limit: limit,
+        buffered_bytes: control.budget.reserved(),
+        buffered_bytes_limit: config.server.buffered_bytes.bytes(),
     }
 }
 
@@ -215,14 +232,14 @@ async fn query_json<T: Serialize>(
 /// Carries out an operator's command. Responds once the change is persisted, or cannot be.
 async fn order(node: &Node, name: &str, order: AdminCommand) -> Result<Response<AnswerBody>, Refusal> {
     let model = find(node, name).await?;
-    if let Some(single) = node.context.models.single()
+    if let Some(single) = node.single()
         && let Some(instead) = single_instead(&order)
     {
         return Err(Refusal::single_model(format!("this node serves `{}` alone: {instead}", single.name)));
     }
     let changed = query(&model, |sender| Message::Command(order, sender)).await?;
     let view = changed.map_err(|detail| Refusal { status: StatusCode::CONFLICT, kind: "not-ready", detail })?;
-    let persisted = node.context.state.persisted(&model.name).await;
+    let persisted = node.store().persisted(&model.name).await;
     persisted.map_err(|why| Refusal::not_persisted(&view, &why))?;
     Ok(json(&view))
 }

@@ -1,9 +1,9 @@
 //! Stacks of a model's threads. Instances write them to their logs on request; the response has these lines.
 
 use super::refusal::Refusal;
-use crate::model::output::{is_stack, output};
-use crate::model::{Message, Model};
 use hyper::StatusCode;
+use omni_supervisor::model::output::{is_stack, output};
+use omni_supervisor::model::{Message, Model};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 

@@ -5,6 +5,7 @@
 
 use omni_control_api::State;
 use omni_gpu::GpuMetrics;
+use omni_launcher_client::BuildMetrics;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -100,7 +101,7 @@ type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// All families, and the models with series in them.
 #[derive(Debug)]
-pub(super) struct Families {
+struct Families {
     requests: Family<RequestLabels, Counter>,
     duration: Histograms<PhaseLabels>,
     first_byte: Histograms<ModelLabel>,
@@ -131,7 +132,7 @@ fn seconds() -> Histogram {
 }
 
 impl Families {
-    pub(super) fn register(r: &mut Registry) -> Self {
+    fn register(r: &mut Registry) -> Self {
         let families = Self {
             requests: Family::default(),
             duration: Family::new_with_constructor(seconds),
@@ -202,6 +203,33 @@ impl Families {
     }
 }
 
+/// Metrics of all models, and of the launcher's builds. Clones share them.
+#[derive(Debug, Clone)]
+pub struct NodeMetrics {
+    models: Arc<Families>,
+    gpu: GpuMetrics,
+    builds: BuildMetrics,
+}
+
+impl NodeMetrics {
+    /// Registers the metrics, without a model. `gpu`: those of the cards, which have series of models, too.
+    pub fn register(r: &mut Registry, gpu: GpuMetrics) -> Self {
+        let builds = BuildMetrics::register(r);
+        Self { models: Arc::new(Families::register(r)), gpu, builds }
+    }
+
+    /// Handles for the connection to the launcher.
+    pub(crate) fn builds(&self) -> BuildMetrics {
+        self.builds.clone()
+    }
+
+    /// Handles for one model, looked up once. Each is to be ended with a [`ModelMetrics::gone`].
+    #[must_use]
+    pub fn of_model(&self, model: &str) -> ModelMetrics {
+        ModelMetrics::new(&self.models, &self.gpu, model)
+    }
+}
+
 /// Answered requests of one model through one API.
 #[derive(Debug, Clone)]
 pub struct Outcomes {
@@ -249,7 +277,7 @@ pub struct ModelMetrics {
 }
 
 impl ModelMetrics {
-    pub(super) fn new(families: &Arc<Families>, gpu: &GpuMetrics, model: &str) -> Self {
+    fn new(families: &Arc<Families>, gpu: &GpuMetrics, model: &str) -> Self {
         families.known().entry(model.to_owned()).or_default().tasks += 1;
         let label = ModelLabel { model: model.to_owned() };
         let phase = |phase| families.duration.get_or_create_owned(&PhaseLabels { model: model.to_owned(), phase });

@@ -14,7 +14,9 @@ use tokio::net::UnixStream;
 pub struct SuccessorHandle(Arc<PacketSocket>);
 
 impl SuccessorHandle {
-    pub(super) fn new(socket: Arc<PacketSocket>) -> Self {
+    /// Handle over the connection of the takeover.
+    #[must_use]
+    pub fn new(socket: Arc<PacketSocket>) -> Self {
         Self(socket)
     }
 

@@ -1,6 +1,7 @@
-//! The node and the instances that an earlier scheduler left: found by their sockets, handed to their models or ended.
+//! Adoption of the instances that an earlier scheduler left: found by their sockets, handed to their models or ended.
 
 use super::Node;
+use super::predecessor::{PredecessorWatch, UnfinishedWork};
 use crate::model::services::instances_dir;
 use crate::model::worker_link::{self, WorkerLink};
 use crate::model::{Adoption, Message};
@@ -9,19 +10,38 @@ use omni_node_protocol::id::InstanceId;
 use omni_node_protocol::instance::{ToWorker, Welcome};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Predecessor that hands over, and its instances that this scheduler cannot adopt.
+#[derive(Debug)]
+pub(super) struct Predecessor {
+    pub(super) watch: PredecessorWatch,
+    /// Instances that cannot be adopted and still have requests of the predecessor.
+    foreign: Mutex<BTreeSet<InstanceId>>,
+}
+
+impl Predecessor {
+    pub(super) fn new(unfinished: Option<UnfinishedWork>) -> Self {
+        Self { watch: PredecessorWatch::new(unfinished), foreign: Mutex::default() }
+    }
+
+    pub(super) fn foreign(&self) -> MutexGuard<'_, BTreeSet<InstanceId>> {
+        self.foreign.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Node {
-    /// Takes over the instances that an earlier scheduler left.
-    pub(super) async fn adopt_all(&self, elsewhere: &BTreeMap<InstanceId, u32>) {
-        let directory = instances_dir(&self.context.runtime_dir);
+    /// Adopts the instances that an earlier scheduler left. `busy`: number of requests that the predecessor still has in
+    /// flight on each.
+    pub(super) async fn adopt_all(&self, busy: &BTreeMap<InstanceId, u32>) {
+        let directory = instances_dir(&self.parts.runtime_dir);
         let Ok(entries) = std::fs::read_dir(&directory) else { return };
         let sockets: Vec<PathBuf> = entries
             .flatten()
             .map(|entry| entry.path())
             .filter(|path| path.extension().is_some_and(|e| e == "sock"))
             .collect();
-        *self.found() = Some(sockets.iter().filter_map(|path| instance_of(path)).collect());
+        *self.found() = Some(sockets.iter().filter_map(|path| instance_id(path)).collect());
         let mut connecting = tokio::task::JoinSet::new();
         for path in sockets {
             connecting.spawn(async move { (WorkerLink::connect(&path, 0, worker_link::ALIVE).await, path) });
@@ -29,15 +49,15 @@ impl Node {
         while let Some(Ok((connected, path))) = connecting.join_next().await {
             match connected {
                 Ok((link, welcome)) => {
-                    let elsewhere = elsewhere.get(&welcome.instance).copied().unwrap_or(0);
-                    self.adopt(link, welcome, elsewhere).await;
+                    let external_requests = busy.get(&welcome.instance).copied().unwrap_or(0);
+                    self.adopt(link, welcome, external_requests).await;
                 }
                 Err(error) => {
                     let (socket, error) = (path.display(), omni_log::chain(&error));
-                    match instance_of(&path) {
-                        Some(id) if elsewhere.contains_key(&id) => {
-                            tracing::warn!(%socket, error, "instance not adopted: it is ended when it has answered what it has");
-                            self.foreign().insert(id);
+                    match instance_id(&path) {
+                        Some(id) if busy.contains_key(&id) => {
+                            tracing::warn!(%socket, error, "instance not adopted: it is ended after its requests in flight");
+                            self.predecessor.foreign().insert(id);
                         }
                         Some(id) => {
                             tracing::warn!(%socket, error, "instance not adopted: it is ended");
@@ -50,10 +70,10 @@ impl Node {
         }
     }
 
-    async fn adopt(&self, link: WorkerLink, welcome: Welcome, elsewhere: u32) {
+    async fn adopt(&self, link: WorkerLink, welcome: Welcome, external_requests: u32) {
         let Ok(name) = ModelName::try_from(welcome.model.clone()) else { return };
         if welcome.ending {
-            // Its worker keeps to the time it was given, and the launcher removes what it leaves.
+            // The worker ends it at the deadline it was given, and the launcher cleans up after it.
             tracing::info!(model = %name, instance = %welcome.instance, "an instance is about to end");
             tokio::spawn(link.outlast());
             return;
@@ -61,7 +81,7 @@ impl Node {
         let text = Some(welcome.note.clone()).filter(|note| !note.is_empty());
         match self.content(&name, welcome.snapshot.clone(), text) {
             Ok(content) => {
-                let adoption = Adoption { welcome, link, content, external_requests: elsewhere };
+                let adoption = Adoption { welcome, link, content, external_requests };
                 let _ = self.add(&name).send(Message::Adopt(Box::new(adoption))).await;
             }
             Err(message) => {
@@ -73,13 +93,13 @@ impl Node {
         }
     }
 
-    /// An instance runs that no task has. One that was found is being adopted; any other was asked for by a scheduler that is
-    /// gone, and nobody would ever end it.
-    pub(super) fn meet(&self, stranger: InstanceId) {
-        if self.found().as_ref().is_some_and(|found| !found.contains(&stranger)) {
+    /// Handles an instance that no model has. One that was found is being adopted; any other was requested by a scheduler
+    /// that is gone, and would never be ended.
+    pub(super) fn on_unknown_instance(&self, instance: InstanceId) {
+        if self.found().as_ref().is_some_and(|found| !found.contains(&instance)) {
             let why = "an earlier scheduler has asked for it, and this one has not found it";
-            tracing::warn!(instance = %stranger, "an instance is ended: {why}");
-            self.launcher.kill(stranger);
+            tracing::warn!(%instance, "an instance is ended: {why}");
+            self.launcher.kill(instance);
         }
     }
 
@@ -88,7 +108,7 @@ impl Node {
     }
 }
 
-/// Whose socket this is.
-fn instance_of(socket: &Path) -> Option<InstanceId> {
+/// Instance whose socket this is.
+fn instance_id(socket: &Path) -> Option<InstanceId> {
     InstanceId::parse(socket.file_stem()?.to_str()?).ok()
 }

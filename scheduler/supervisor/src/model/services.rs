@@ -1,48 +1,20 @@
 //! Services of the node that models use.
 
-use crate::clock::unix_ms;
+use crate::clock::{Clock, unix_ms};
 use omni_capacity::CapacityHandle;
 use omni_config::node::NodeConfig;
 use omni_gpu::GpuHandle;
 use omni_launcher_client::LauncherHandle;
 use omni_node_protocol::id::InstanceId;
-use omni_policy::Moment;
 use omni_store::StateStore;
 use omni_task::Watchdog;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::Instant;
-
-/// Clock of the policies: moments are times since the scheduler started.
-#[derive(Debug, Clone, Copy)]
-pub struct Clock {
-    started: Instant,
-}
-
-impl Clock {
-    /// The clock of a scheduler that has started then.
-    #[must_use]
-    pub fn since(started: Instant) -> Self {
-        Self { started }
-    }
-
-    /// The moment that is now.
-    #[must_use]
-    pub fn now(&self) -> Moment {
-        self.started.elapsed()
-    }
-
-    /// A moment as the runtime's timers and other processes' times are compared with.
-    #[must_use]
-    pub fn instant(&self, moment: Moment) -> Instant {
-        self.started + moment
-    }
-}
 
 /// Activity of the node: the number of models with requests, and when it last changed.
 #[derive(Debug)]
-pub struct Activity {
+pub(crate) struct Activity {
     busy_models: AtomicI64,
     changed_unix_ms: AtomicU64,
 }
@@ -67,7 +39,7 @@ impl Activity {
 
     /// Time of the last activity, in milliseconds since the Unix epoch; `None` while a model has requests.
     #[must_use]
-    pub fn idle_since(&self) -> Option<u64> {
+    pub(crate) fn idle_since(&self) -> Option<u64> {
         let is_busy = self.busy_models.load(Ordering::Relaxed) > 0;
         (!is_busy).then(|| self.changed_unix_ms.load(Ordering::Relaxed))
     }

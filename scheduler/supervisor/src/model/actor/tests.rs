@@ -1,14 +1,16 @@
 //! Tests of the actor, with the launcher and the residency queue played by the test.
 
-use crate::metrics::Metrics;
+use crate::clock::Clock;
+use crate::metrics::NodeMetrics;
 use crate::model::content::Content;
-use crate::model::services::{Clock, ModelServices};
+use crate::model::services::ModelServices;
 use crate::model::{self, AdminCommand, Message, Model, actor};
-use omni_body::BodyBudget;
+use omni_body::{BodyBudget, BodyMetrics};
+use omni_capacity::CapacityMetrics;
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
 use omni_control_api::State;
-use omni_gpu::Decision;
+use omni_gpu::{Decision, GpuMetrics};
 use omni_launcher_client as launcher;
 use omni_launcher_client::ModelEvent;
 use omni_node_protocol::exit::ExitCause;
@@ -17,6 +19,7 @@ use omni_node_protocol::launcher::{GpuMode, GpuSpec, ToLauncher};
 use omni_policy::residency::InstanceKey;
 use omni_store::{PersistedState, StateStore, Version};
 use omni_task::Watchdog;
+use prometheus_client::registry::Registry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
@@ -38,10 +41,9 @@ struct Fixture {
 fn fixture(persisted: PersistedState) -> Fixture {
     let (gpu, residency) = omni_gpu::testing::listener();
     let (launcher, requests) = launcher::testing::launcher();
-    let (config, metrics) = (Arc::new(NodeConfig::default()), Metrics::default());
+    let (config, metrics) = (Arc::new(NodeConfig::default()), CapacityMetrics::default());
     let (state, watchdog, started) = (tempfile::tempdir().unwrap(), Watchdog::default(), Instant::now());
-    let capacity =
-        omni_capacity::start(&config.capacity, metrics.of_capacity(), started, watchdog.heartbeat("capacity"));
+    let capacity = omni_capacity::start(&config.capacity, metrics, started, watchdog.heartbeat("capacity"));
     let services = ModelServices {
         clock: Clock::since(started),
         config: Arc::clone(&config),
@@ -54,8 +56,10 @@ fn fixture(persisted: PersistedState) -> Fixture {
         watchdog,
     };
     let name = ModelName::try_from("m".to_owned()).unwrap();
-    let budget = BodyBudget::new(1, 1, metrics.of_bodies());
-    let parts = (metrics.of_model("m"), budget.share());
+    let mut registry = Registry::default();
+    let budget = BodyBudget::new(1, 1, BodyMetrics::register(&mut registry));
+    let gpu = GpuMetrics::register(&mut registry);
+    let parts = (NodeMetrics::register(&mut registry, gpu).of_model("m"), budget.share());
     let (model, ends) = model::new(name, 1024, parts, PersistedState::default());
     actor::spawn(Arc::clone(&model), ends, persisted, services);
     Fixture { model, requests, residency, config, _state: state }

@@ -1,4 +1,4 @@
-//! The end of the node: once everything in flight is answered, or at once.
+//! End of the node: after the requests in flight, or at once.
 
 use super::Node;
 use crate::model::Message;
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 /// Longest wait for the end of all models at shutdown, beyond their own drain.
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(20);
-/// For the models' tasks to hear of it.
-const HEARD_WITHIN: Duration = Duration::from_secs(1);
+/// Longest wait for the models' actors to take the message.
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Node {
-    /// Stops every model and waits for the ends. What is in flight may finish within each model's drain.
+    /// Stops every model and waits for their ends. Requests in flight may finish within each model's drain.
     pub async fn shut_down(&self) {
         self.draining.store(true, Ordering::Release);
         self.end_foreign();
@@ -32,22 +32,22 @@ impl Node {
         self.launcher.quit().await;
     }
 
-    /// The longest time that a model gives to its requests in flight.
+    /// Longest drain of all models.
     #[must_use]
     pub fn longest_drain(&self) -> Duration {
         let contents = self.models().into_iter().filter_map(|model| model.admission().content);
         contents.map(|content| content.manifest.timeouts.drain).max().unwrap_or_default()
     }
 
-    /// Kills every instance, whatever it does, and has the launcher end. Each worker is told by its own socket too, as there
-    /// may be no launcher.
+    /// Kills every instance, busy or not, and has the launcher end. Each worker gets the message over its own socket, too,
+    /// as there may be no launcher.
     pub async fn end_now(&self) {
-        let told = async {
+        let sent = async {
             for model in &self.models() {
-                let _ = model.send(Message::Kill).await; // one that has ended needs no telling
+                let _ = model.send(Message::Kill).await; // a model that has ended has no instances
             }
         };
-        let _ = tokio::time::timeout(HEARD_WITHIN, told).await;
+        let _ = tokio::time::timeout(KILL_TIMEOUT, sent).await;
         self.launcher.quit_now().await;
     }
 }

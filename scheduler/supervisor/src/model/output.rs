@@ -6,7 +6,7 @@
 
 /// How important a line is; none less than information, since a model's lines are wanted, or it would not print them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Level {
+pub enum Level {
     /// Something failed.
     Error,
     /// Something is odd.
@@ -17,20 +17,20 @@ pub(crate) enum Level {
 
 /// A line, taken apart.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Output<'a> {
+pub struct Output<'a> {
     /// How important it is.
-    pub(crate) level: Level,
+    pub level: Level,
     /// Request that was being served when the line was written, if any.
-    pub(crate) request_id: Option<&'a str>,
+    pub request_id: Option<&'a str>,
     /// The rest.
-    pub(crate) text: &'a str,
+    pub text: &'a str,
 }
 
 /// Ids of four requests, with commas between them.
 const LONGEST_IDS: usize = 4 * 64 + 3;
 
 /// Returns whether a line is one of those with which Python's `faulthandler` shows where a process's threads are.
-pub(crate) fn is_stack(line: &str) -> bool {
+pub fn is_stack(line: &str) -> bool {
     let begins =
         ["Fatal Python error: ", "Thread 0x", "Current thread ", "Stack (most recent call first)", "  Binary file \""];
     // A traceback has a comma before the function's name.
@@ -39,7 +39,7 @@ pub(crate) fn is_stack(line: &str) -> bool {
 }
 
 /// Takes a line apart; one that says nothing is information.
-pub(crate) fn output(line: &str) -> Output<'_> {
+pub fn output(line: &str) -> Output<'_> {
     of_logger(line).or_else(|| of_daemon(line)).unwrap_or(Output { level: Level::Info, request_id: None, text: line })
 }
 

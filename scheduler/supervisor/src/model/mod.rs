@@ -7,7 +7,7 @@
 pub(crate) mod actor;
 pub mod content;
 pub mod logs;
-pub(crate) mod output;
+pub mod output;
 pub(crate) mod services;
 pub mod worker_link;
 
