@@ -21,7 +21,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("omni-body", &[]),
     ("omni-capacity", &["omni-config", "omni-machine", "omni-node-protocol", "omni-policy", "omni-task"]),
     ("omni-control-api", &[]),
-    ("omni-cgroup", &[]),
+    ("omni-cgroup", &["omni-process"]),
     ("omni-dir", &[]),
     ("omni-config", &[]),
     ("omni-cuda-runtime-double", &[]),

@@ -52,7 +52,6 @@ const FENCED: &[(&str, &str)] = &[
     ("tests/cuda-sim/src/nvml/telemetry.rs", "exported C functions"),
     ("tests/cuda-sim/src/nvml/telemetry.rs", "exported C functions"),
     ("tests/cuda-sim/src/sharable.rs", "memfd, mappings at fixed places"),
-    ("worker/cgroup/src/pidfd.rs", "pidfd_open, pidfd_send_signal: not in nix"),
     ("worker/cgroup/src/placeholder.rs", "fork: the child only waits"),
     ("worker/cgroup/tests/support/mod.rs", "children join their group between fork and exec"),
     ("protocol/engine/src/packet.rs", "descriptors that arrive with a message"),
@@ -103,7 +102,7 @@ pub(crate) fn explained(path: &str, source: &str) -> Vec<String> {
 fn unsafe_elsewhere_is_found() {
     assert_eq!(fenced("scheduler/src/main.rs", "fn f() {}\nunsafe { f() }").len(), 1);
     assert_eq!(fenced("scheduler/src/main.rs", "// unsafe\n\"unsafe\"; unsafe_code"), Vec::<String>::new());
-    assert_eq!(fenced("worker/cgroup/src/pidfd.rs", "unsafe { f() }"), Vec::<String>::new());
+    assert_eq!(fenced("worker/cgroup/src/placeholder.rs", "unsafe { f() }"), Vec::<String>::new());
 }
 
 #[test]

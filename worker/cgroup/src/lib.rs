@@ -33,7 +33,6 @@ mod name;
 mod oom;
 mod own_root;
 mod paths;
-mod pidfd;
 mod place;
 mod placeholder;
 mod stats;

@@ -2,13 +2,15 @@
 //! one group, some of which may be missing already.
 
 use crate::Error;
-use crate::pidfd::PidFd;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+use omni_process::pidfd;
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -45,12 +47,12 @@ fn kill_listed(dir: &Path) -> Result<(), Error> {
         fresh.truncate(BATCH);
         // A number may be another process by the time it is signalled. A descriptor cannot: open it, see that the
         // number is still a member, and only then signal.
-        let open: Vec<(i32, PidFd)> =
-            fresh.iter().filter_map(|pid| PidFd::open(*pid).ok().map(|fd| (*pid, fd))).collect();
+        let open: Vec<(i32, OwnedFd)> =
+            fresh.iter().filter_map(|pid| Some((*pid, pidfd::open(Pid::from_raw(*pid)).ok()?))).collect();
         let members: HashSet<i32> = read_procs(dir)?.into_iter().collect();
         for (pid, fd) in open {
             if members.contains(&pid) {
-                match fd.kill() {
+                match pidfd::send_signal(fd, Signal::SIGKILL) {
                     Ok(()) | Err(Errno::ESRCH) => {}
                     Err(error) => return Err(Error::io("kill a process of", dir)(error)),
                 }
