@@ -88,6 +88,8 @@ fn is_package(code: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    mod files;
+
     use super::*;
 
     fn found(text: &str) -> Vec<(usize, String)> {
@@ -138,7 +140,3 @@ mod tests {
         assert_eq!(found(&"e".repeat(100)), [(1, "e".repeat(SHOWN))]);
     }
 }
-
-#[cfg(test)]
-#[path = "files_tests.rs"]
-mod files_tests;

@@ -78,5 +78,4 @@ fn sum(parts: &[u64]) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "meminfo_tests.rs"]
 mod tests;

@@ -299,5 +299,4 @@ impl Drop for OpenRequest {
 }
 
 #[cfg(test)]
-#[path = "state_tests.rs"]
 mod tests;
