@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 HERE = Path(__file__).parent
-LIST = HERE.parent / "scheduler/src/metrics/snapshots/omni_scheduler__metrics__tests__names_and_help_of_all_metrics.snap"
+LIST = HERE.parent / "scheduler/admin/src/snapshots/omni_admin__metrics__tests__names_and_help_of_all_metrics.snap"
 # Labels that Prometheus adds to every sample.
 TARGET = {"job", "instance"}
 

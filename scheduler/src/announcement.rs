@@ -2,8 +2,8 @@
 //! socket.
 
 use crate::args::Directories;
-use crate::http::control::Addresses;
-use crate::paths::{CONTROL_SOCKET, LOCK_FILE, NODE_FILE};
+use omni_admin::control::Addresses;
+use omni_dir::runtime::{CONTROL_SOCKET, LOCK_FILE, NODE_FILE};
 use omni_dir::{Dir, runtime};
 use std::fs::{self, File};
 use std::io::{self, Write};

@@ -4,13 +4,8 @@
 mod allocator;
 mod announcement;
 pub mod args;
-mod control_socket;
 pub mod exposure;
-pub mod http;
-pub mod metrics;
-mod paths;
 pub mod serve;
 mod service;
 mod single;
 pub mod startup;
-pub mod takeover;

@@ -39,6 +39,7 @@ const CONFINED: &[Confined] = &[
             "worker/launcher/src/",
             "worker/process/src/",
             "scheduler/src/startup/programs.rs",
+            "scheduler/takeover/src/program.rs",
             "omnictl/src/commands/check/",
             "omnictl/src/commands/doctor/",
             "cuda-shim/proxy/build.rs", // the linker
@@ -66,7 +67,7 @@ const CONFINED: &[Confined] = &[
     },
     Confined {
         words: &["StatusCode"],
-        only: &["gateway/", "scheduler/src/http/", "omnictl/src/client.rs"],
+        only: &["gateway/", "scheduler/inference/src/", "scheduler/admin/src/", "omnictl/src/client.rs"],
         why: "status codes belong to the HTTP module and the client",
     },
 ];

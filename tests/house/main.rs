@@ -121,7 +121,7 @@ fn every_page_is_found_from_the_readme_and_no_link_is_broken() {
 fn pages_name_only_existing_metrics_commands_and_messages() {
     let tree = Tree::read();
     let known = include_str!(
-        "../../scheduler/src/metrics/snapshots/omni_scheduler__metrics__tests__names_and_help_of_all_metrics.snap"
+        "../../scheduler/admin/src/snapshots/omni_admin__metrics__tests__names_and_help_of_all_metrics.snap"
     );
     let pages: Vec<_> = tree.files.iter().filter(|(path, _)| path.starts_with("docs/")).collect();
     assert!(pages.len() > 10, "the pages were not found: {pages:?}");

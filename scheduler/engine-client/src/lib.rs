@@ -25,5 +25,5 @@ pub use answer::{Answer, AnswerContent, ReplySender, Swap, Unanswered};
 pub use connection::{ConnectionError, DataConnection, EngineEnds, split_frame};
 pub use request::Request;
 pub use requests::{FrameOutcome, Recipient, RequestTable};
-pub use stream::{Chunk, Chunks, StreamEnd, StreamKind, StreamRead, StreamReader, StreamWriter, stream};
+pub use stream::{StreamEnd, StreamRead, StreamReader, StreamWriter, stream};
 pub use violation::ProtocolViolation;

@@ -12,10 +12,10 @@
 use super::answer::{Answer, AnswerContent, ReplySender, Swap, Unanswered};
 use super::connection::DataConnection;
 use super::request::Request;
-use super::stream::{StreamEnd, StreamKind, StreamWriter, stream};
+use super::stream::{StreamEnd, StreamWriter, stream};
 use super::violation::ProtocolViolation;
 use bytes::Bytes;
-use omni_body::{BodyKind, BodyPermit, BodyReader, BodySocket, RequestBody};
+use omni_body::{BodyKind, BodyPermit, BodyReader, BodySocket, RequestBody, StreamKind};
 use omni_engine_protocol::frame::{
     AnswerHead, ErrorBody, ErrorOrigin, HEADER, Header, INITIAL_CREDIT, Kind, MAX_SMALL, RequestHead, flags, split_head,
 };

@@ -7,21 +7,12 @@
 //! violation.
 
 use super::violation::ProtocolViolation;
-use bytes::{BufMut, Bytes, BytesMut};
+use omni_body::{ChunkBuffer, Chunks, StreamKind};
 use omni_engine_protocol::frame::{HEADER, INITIAL_CREDIT, flags};
 use omni_request_error::Failure;
 use serde_json::value::RawValue;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-
-/// Kind of a stream, as the engine announced it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StreamKind {
-    /// Events: text, JSON values, or bytes of events that the model has rendered itself.
-    Events,
-    /// Bytes as they are.
-    Bytes,
-}
 
 /// End of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,81 +21,6 @@ pub enum StreamEnd {
     Complete,
     /// Broken off.
     Failed(Failure),
-}
-
-/// A chunk, as the engine sent it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Chunk<'a> {
-    /// Text, a token for example.
-    Text(&'a str),
-    /// JSON value.
-    Json(&'a str),
-    /// Bytes as they are. Neighbours are joined.
-    Bytes(&'a [u8]),
-}
-
-/// Chunks that arrived since the last read, in order.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Chunks {
-    bytes: Bytes,
-    parts: Vec<Part>,
-    cost: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Part {
-    kind: PartKind,
-    length: u32,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PartKind {
-    Text,
-    Json,
-    Bytes,
-}
-
-impl Chunks {
-    /// Credit that the engine gets back for them.
-    #[must_use]
-    pub fn cost(&self) -> usize {
-        self.cost
-    }
-
-    /// Number of chunks.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.parts.len()
-    }
-
-    /// Length of all chunks together, in bytes.
-    #[must_use]
-    pub fn byte_length(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// The chunks, one after the other.
-    pub fn iter(&self) -> impl Iterator<Item = Chunk<'_>> {
-        let mut rest = &*self.bytes;
-        self.parts.iter().map(move |part| {
-            let (bytes, after) = rest.split_at_checked(part.length as usize).unwrap_or((rest, &[]));
-            rest = after;
-            let text = || str::from_utf8(bytes).unwrap_or_default(); // checked when it came
-            match part.kind {
-                PartKind::Text => Chunk::Text(text()),
-                PartKind::Json => Chunk::Json(text()),
-                PartKind::Bytes => Chunk::Bytes(bytes),
-            }
-        })
-    }
-
-    /// Takes the bytes of all chunks without a copy, if none of them needs rendering.
-    ///
-    /// # Errors
-    /// The chunks, when there is one.
-    pub fn into_bytes(self) -> Result<Bytes, Self> {
-        if self.parts.iter().all(|part| part.kind == PartKind::Bytes) { Ok(self.bytes) } else { Err(self) }
-    }
 }
 
 /// Outcome of a read.
@@ -118,10 +34,8 @@ pub enum StreamRead {
 
 #[derive(Debug, Default)]
 struct Shared {
-    unread: BytesMut,
-    parts: Vec<Part>,
-    /// Credit that the unread chunks took.
-    unread_cost: usize,
+    /// Chunks that were not read yet, with the credit that they took.
+    unread: ChunkBuffer,
     end: Option<StreamEnd>,
     waker: Option<Waker>,
 }
@@ -151,20 +65,6 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
-    fn push(&mut self, kind: PartKind, bytes: &[u8]) {
-        if bytes.is_empty() && kind == PartKind::Bytes {
-            return; // nothing to read
-        }
-        self.unread.put_slice(bytes);
-        let length = bytes.len() as u32; // a chunk is bounded by MAX_CHUNK
-        match self.parts.last_mut() {
-            Some(last) if kind == PartKind::Bytes && last.kind == PartKind::Bytes => last.length += length,
-            Some(_) | None => self.parts.push(Part { kind, length }),
-        }
-    }
-}
-
 impl StreamWriter {
     /// Appends a chunk with the flags and payload of its frame.
     ///
@@ -172,20 +72,19 @@ impl StreamWriter {
     /// A chunk that the engine may not send.
     pub fn push(&self, flags: u8, payload: &[u8]) -> Result<(), ProtocolViolation> {
         let mut shared = lock(&self.shared);
-        shared.unread_cost += payload.len() + HEADER;
-        if shared.unread_cost > INITIAL_CREDIT + HEADER {
+        if shared.unread.add_cost(payload.len() + HEADER) > INITIAL_CREDIT + HEADER {
             return Err(ProtocolViolation::OverCredit);
         }
         match (self.kind, flags & flags::CONTENT) {
             (StreamKind::Events, flags::TEXT) => {
                 let text = str::from_utf8(payload).map_err(|_| ProtocolViolation::Chunk)?;
-                shared.push(PartKind::Text, text.as_bytes());
+                shared.unread.push_text(text);
             }
             (StreamKind::Events, flags::JSON) => {
                 let value: &RawValue = serde_json::from_slice(payload).map_err(|_| ProtocolViolation::Chunk)?;
-                shared.push(PartKind::Json, value.get().as_bytes());
+                shared.unread.push_json(value.get());
             }
-            (StreamKind::Events | StreamKind::Bytes, flags::BYTES) => shared.push(PartKind::Bytes, payload),
+            (StreamKind::Events | StreamKind::Bytes, flags::BYTES) => shared.unread.push_bytes(payload),
             (StreamKind::Events | StreamKind::Bytes, _) => return Err(ProtocolViolation::Chunk),
         }
         wake(shared);
@@ -224,10 +123,8 @@ impl StreamReader {
     /// Takes all chunks that arrived since the last read, or the end.
     pub fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<StreamRead> {
         let mut shared = lock(&self.shared);
-        if !shared.parts.is_empty() {
-            let (parts, cost) = (std::mem::take(&mut shared.parts), std::mem::take(&mut shared.unread_cost));
-            let bytes = shared.unread.split().freeze();
-            return Poll::Ready(StreamRead::Chunks(Chunks { bytes, parts, cost }));
+        if !shared.unread.is_empty() {
+            return Poll::Ready(StreamRead::Chunks(shared.unread.take()));
         }
         if let Some(end) = shared.end.clone() {
             return Poll::Ready(StreamRead::End(end));
@@ -240,6 +137,8 @@ impl StreamReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
+    use omni_body::Chunk;
 
     fn read(reader: &mut StreamReader) -> Poll<StreamRead> {
         reader.poll_read(&mut Context::from_waker(Waker::noop()))

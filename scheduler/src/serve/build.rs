@@ -1,28 +1,27 @@
 //! Construction of the daemon: metrics, actors, the node, listeners.
 
 use super::control::ControlServer;
+use super::listener_configs::ListenerConfigs;
 use super::{ADMIN_CONNECTIONS, Daemon, HttpServers, Readiness, Start, Upgrades};
 use crate::announcement::announce;
-use crate::control_socket::SocketFile;
 use crate::exposure;
-use crate::http::admin::{self, AdminApi};
-use crate::http::config::ListenerConfigs;
-use crate::http::control::{Addresses, Control};
-use crate::http::data::{self, DataApi};
-use crate::http::forward::Forwarder;
-use crate::http::run::RunApi;
-use crate::metrics::Metrics;
-use crate::paths::CONTROL_SOCKET;
 use crate::service::{self, StatusLine};
 use crate::single::SingleModelWatch;
-use crate::takeover::{Inheritance, InheritedSenders};
 use nix::unistd::{getegid, geteuid};
+use omni_admin::Metrics;
+use omni_admin::control::{Addresses, Control};
+use omni_admin::control_socket::SocketFile;
+use omni_admin::monitoring::{self, AdminApi};
 use omni_auth::{Owners, Tokens, token_summary};
 use omni_body::BodyBudget;
 use omni_capacity::CapacityHandle;
 use omni_config::node::NodeConfig;
 use omni_config::tokens::Token;
+use omni_dir::runtime::CONTROL_SOCKET;
 use omni_gpu::GpuHandle;
+use omni_inference::DataApi;
+use omni_inference::Forwarder;
+use omni_inference::RunApi;
 use omni_ingress::descriptors::{self, ClientShare};
 use omni_ingress::tls::{Tls, TlsAcceptor};
 use omni_ingress::{InheritedConnections, ListenerPhase, serve};
@@ -30,6 +29,7 @@ use omni_log::Kind;
 use omni_store::StateStore;
 use omni_supervisor::clock::Clock;
 use omni_supervisor::node::{Node, NodeParts};
+use omni_takeover::{Inheritance, InheritedSenders};
 use omni_task::Watchdog;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -94,7 +94,8 @@ impl Daemon {
             budget: Arc::clone(&budget),
         };
         let node = Node::start(parts, persisted, unfinished).await;
-        let forwarder = Forwarder::new(Arc::clone(&node), Arc::clone(&budget), &directories.runtime);
+        let control_socket = omni_dir::runtime::control(&directories.runtime).join(CONTROL_SOCKET);
+        let forwarder = Forwarder::new(Arc::clone(&node), Arc::clone(&budget), control_socket);
         let run = Arc::new(RunApi::new(Arc::clone(&node), forwarder));
         let (senders, data_inherited, admin_inherited) =
             InheritedSenders::new(share.connections, ADMIN_CONNECTIONS as usize);
@@ -220,13 +221,13 @@ impl HttpServers {
         let data_api = Arc::new(data_api);
         data.spawn(serve(tcp.data, tls, configs.data, data_phases, data_inherited, move |request| {
             let api = Arc::clone(&data_api);
-            async move { data::serve(&api, request).await }
+            async move { api.serve(request).await }
         }));
         let admin_api = Arc::new(admin_api);
         let admin =
             tokio::spawn(serve(tcp.admin, None, configs.admin, admin_phases, admin_inherited, move |request| {
                 let api = Arc::clone(&admin_api);
-                async move { admin::serve(&api, request).await }
+                async move { monitoring::serve(&api, request).await }
             }));
         Self { data_phase, admin_phase, data, admin, connections }
     }

@@ -1,7 +1,7 @@
 //! Server of the control socket, restarted when the socket is bound again.
 
-use crate::control_socket::{self, ControlConnections, SocketFile};
-use crate::http::control::Control;
+use omni_admin::control::Control;
+use omni_admin::control_socket::{self, ControlConnections, SocketFile};
 use std::os::unix::net::UnixListener;
 use tokio::task::JoinHandle;
 use tokio::time::Interval;

@@ -2,11 +2,10 @@
 
 use super::{Daemon, Ending, Signals};
 use crate::service;
-use crate::startup::Listeners;
-use crate::takeover::{self, Handover, UpgradeReply, hand_over};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use omni_supervisor::node::Ownership;
+use omni_takeover::{self as takeover, Handover, Listeners, UpgradeReply, hand_over};
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
@@ -45,6 +44,7 @@ impl Daemon {
         let handed_over = hand_over(program, handover, all_answered, |result| {
             match &result {
                 Ok(successor) => {
+                    service::main_pid(successor.pid);
                     if stop_requested.load(Ordering::Relaxed) {
                         stop(successor.pid);
                     }

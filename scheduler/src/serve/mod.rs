@@ -17,21 +17,22 @@
 mod build;
 mod control;
 mod handing_over;
+mod listener_configs;
 mod shutdown;
 
 use self::control::ControlServer;
 use crate::args::Directories;
-use crate::http::control::Addresses;
 use crate::service::{self, StatusLine};
 use crate::single::{SingleEvent, SingleModelWatch};
-use crate::startup::Listeners;
-use crate::takeover::{self, Predecessor, UpgradeReply};
+use omni_admin::control::Addresses;
 use omni_config::node::NodeConfig;
 use omni_config::tokens::Token;
 use omni_ingress::ListenerPhase;
 use omni_ingress::tls::Tls;
 use omni_policy::single::Fault;
 use omni_supervisor::node::Node;
+use omni_takeover::Listeners;
+use omni_takeover::{self as takeover, Predecessor, UpgradeReply};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};

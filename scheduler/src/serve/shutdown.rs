@@ -3,9 +3,9 @@
 use super::{Daemon, Ending, Signals};
 use crate::announcement::withdraw;
 use crate::service;
-use crate::startup::Listeners;
 use omni_ingress::ListenerPhase;
 use omni_log::Kind;
+use omni_takeover::Listeners;
 use std::time::Duration;
 
 /// Time for connections to close after the models have ended.

@@ -10,17 +10,16 @@ mod programs;
 mod running;
 mod sockets;
 
-pub use programs::start_successor;
-pub use sockets::Listeners;
-
 use crate::args::Directories;
-use crate::control_socket;
-use crate::paths::{CONTROL_SOCKET, LOCK_FILE, PathError};
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{AccessFlags, Gid, Uid, faccessat};
+use omni_admin::control_socket;
 use omni_config::node::{NoUser, NodeConfig, NodeUser};
 use omni_dir::Dir;
+use omni_dir::PathError;
+use omni_dir::runtime::{CONTROL_SOCKET, LOCK_FILE};
+use omni_takeover::Listeners;
 use privileges::{as_user, drop_privileges};
 use programs::start_launcher;
 use sockets::{bind_or_inherit, inherited_or_new};
@@ -84,9 +83,6 @@ pub enum StartupError {
         source: io::Error,
     },
 }
-
-/// Largest number of instances of a node, which is the number of user ids for them.
-pub const MAX_INSTANCES: usize = 4096;
 
 /// Sets up directories, sockets and launcher, and drops privileges. `handed_over`: sockets of a predecessor, which has done the rest.
 /// `read`: reads files with the rights of the node's user, which a reload has, too.

@@ -1,17 +1,12 @@
-//! Programs that a scheduler starts: its launcher and its successor.
+//! Launcher that a scheduler starts.
 
 use super::running::RunningLauncher;
 use super::{StartupError, at};
 use crate::args::Directories;
-use crate::paths::PathError;
 use nix::unistd::Uid;
 use omni_config::Models;
-use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-
-/// Flag of a scheduler that is the successor of a running one.
-const SUCCEED: &str = "--succeed";
+use std::process::{Command, Stdio};
 
 /// Starts the launcher unless one listens already: launchers outlive their scheduler. A launcher that was started by hand for other folders
 /// is replaced: its instances keep running, until this scheduler ends them.
@@ -52,21 +47,4 @@ pub(super) fn start_launcher(
     // The keeper detaches itself from this process's session; it logs to the same standard error.
     command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().map_err(at("start", &program))?;
     Ok(())
-}
-
-/// Starts a successor of this scheduler with the same command line, and a socket as its standard input.
-///
-/// # Errors
-/// The program cannot be started.
-pub fn start_successor(program: &Path) -> Result<(OwnedFd, Child), PathError> {
-    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
-    let pair = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC);
-    let (ours, theirs) = pair.map_err(|errno| PathError::at("make a socket for", program)(errno.into()))?;
-    let mut command = Command::new(program);
-    let arguments = std::env::args_os().skip(1).filter(|argument| argument != SUCCEED);
-    command.args(arguments).arg(SUCCEED).stdin(Stdio::from(theirs)).stdout(Stdio::null());
-    // The variable names this process. Without it, the service manager's watchdog watches the successor.
-    command.env_remove("WATCHDOG_PID");
-    let child = command.spawn().map_err(PathError::at("start", program))?;
-    Ok((ours, child))
 }

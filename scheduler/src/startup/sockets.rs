@@ -3,36 +3,13 @@
 use super::StartupError;
 use nix::sys::socket::Backlog;
 use omni_config::node::NodeConfig;
+use omni_takeover::Listeners;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixListener;
-
-/// Listening sockets.
-#[derive(Debug)]
-pub struct Listeners {
-    /// Data listener.
-    pub data: TcpListener,
-    /// Admin listener: health, metrics, capacity.
-    pub admin: TcpListener,
-    /// Control socket.
-    pub control: UnixListener,
-    /// Lock of the runtime directory, which at most one scheduler has.
-    pub lock: File,
-}
-
-impl Listeners {
-    /// Duplicates the descriptors of sockets and lock.
-    ///
-    /// # Errors
-    /// There are no descriptors left.
-    pub fn try_clone(&self) -> io::Result<Self> {
-        let (data, admin) = (self.data.try_clone()?, self.admin.try_clone()?);
-        Ok(Self { data, admin, control: self.control.try_clone()?, lock: self.lock.try_clone()? })
-    }
-}
 
 /// Binds the configured addresses, and the control socket with `control`. Sockets of the service manager are used instead, if there are any.
 pub(super) fn bind_or_inherit(

@@ -5,16 +5,17 @@ use crate::scheduler::RUNTIME;
 use bytes::{Bytes, BytesMut};
 use hyper::Response;
 use omni_body::{BodyKind, RequestBody};
+use omni_body::{Chunk, StreamKind};
 use omni_engine_client::{
-    Answer, AnswerContent, Chunk, DataConnection, FrameOutcome, Recipient, Request, RequestTable, StreamEnd,
-    StreamKind, StreamRead, StreamReader, Unanswered, split_frame,
+    Answer, AnswerContent, DataConnection, FrameOutcome, Recipient, Request, RequestTable, StreamEnd, StreamRead,
+    StreamReader, Unanswered, split_frame,
 };
 use omni_engine_protocol::frame::{INITIAL_CREDIT, Kind, MAX_ANSWER, RequestHead};
+use omni_inference::answer::{json_body, response_head};
 use omni_policy::InstanceNumber;
 use omni_policy::dispatch::RequestId;
 use omni_request_error::Failure;
-use omni_scheduler::http::answer::response_head;
-use omni_scheduler::http::workers_ai::{StreamEncoder, envelope};
+use omni_workers_ai::StreamEncoder;
 use omni_workers_ai::error_response;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -198,7 +199,7 @@ fn answered(answer: Answer, payload: &Bytes) -> Client {
     }
     match content {
         AnswerContent::Json(json) => {
-            let told = envelope(status, json.clone(), false).bytes().expect("all of it");
+            let told = json_body(status, json.clone(), false).bytes().expect("all of it");
             #[derive(serde::Deserialize)]
             #[serde(deny_unknown_fields)]
             struct Envelope<'a> {

@@ -11,11 +11,11 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, Version};
 use omni_body::{BodyBudget, BodyMetrics, BudgetShare, RequestBody};
 use omni_engine_protocol::frame::RequestHead;
+use omni_inference::answer::AnswerBody;
+use omni_inference::answer::json_body;
+use omni_inference::head::{head, priority, request_id, session, timeout};
 use omni_ingress::body::{self, BodyLimits, STREAM_FROM, bypass_length, is_json};
 use omni_ingress::{ConnectionLimits, http_builder};
-use omni_scheduler::http::answer::AnswerBody;
-use omni_scheduler::http::head::{head, priority, request_id, session, timeout};
-use omni_scheduler::http::workers_ai::envelope;
 use omni_supervisor::model::content::Content;
 use omni_workers_ai::{error_response, model_of};
 use serde_json::Value;
@@ -124,7 +124,7 @@ async fn serve(world: &World, request: Request<Incoming>) -> Response<AnswerBody
         RequestBody::Streamed(_) => assert!(!is_json(&parts.headers) && taken.length.is_none_or(|l| l > STREAM_FROM)),
     }
     told(&parts, id.as_bytes(), taken.length);
-    Response::new(envelope(200, Bytes::from(serde_json::to_vec(&name).expect("a name is a text")), false))
+    Response::new(json_body(200, Bytes::from(serde_json::to_vec(&name).expect("a name is a text")), false))
 }
 
 /// A failure is never taken for a success: not by its status, nor by its body.

@@ -5,9 +5,11 @@
 //! [`way::changeable`]; what of the runtime directory belongs to root and what to the scheduler's user, by [`runtime`].
 
 mod dir;
+mod path_error;
 mod retry;
 pub mod runtime;
 pub mod way;
 
 pub use dir::Dir;
+pub use path_error::PathError;
 pub use retry::retry;

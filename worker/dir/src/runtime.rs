@@ -21,7 +21,13 @@ use std::path::{Path, PathBuf};
 /// The folder of the scheduler's user.
 pub const CONTROL: &str = "control";
 /// Entries of that folder which have a link in the runtime directory.
-pub const LINKED: [&str; 2] = ["control.sock", "node.json"];
+pub const LINKED: [&str; 2] = [CONTROL_SOCKET, NODE_FILE];
+/// Socket of the control API.
+pub const CONTROL_SOCKET: &str = "control.sock";
+/// Announcement of the process that serves.
+pub const NODE_FILE: &str = "node.json";
+/// Lock that the serving scheduler has.
+pub const LOCK_FILE: &str = "scheduler.lock";
 
 /// The folder of the scheduler's user in this runtime directory.
 #[must_use]

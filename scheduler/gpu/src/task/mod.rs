@@ -385,6 +385,4 @@ async fn sleep_until(at: Option<Instant>) {
 }
 
 #[cfg(test)]
-mod poll_tests;
-#[cfg(test)]
 mod tests;

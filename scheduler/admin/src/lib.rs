@@ -1,0 +1,10 @@
+//! Administration of a node: the admin listener (health, metrics, capacity), and the control API on its socket.
+#![forbid(unsafe_code)]
+
+pub mod control;
+pub mod control_socket;
+mod metrics;
+pub mod monitoring;
+mod openapi;
+
+pub use metrics::Metrics;

@@ -1,0 +1,217 @@
+//! Response to a model's answer: envelope, bytes, or server-sent events.
+
+use crate::in_flight::InFlightRequest;
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::{Response, StatusCode, Version};
+use omni_body::{BudgetShare, ResponsePermit, StreamKind};
+use omni_engine_client::{Answer, AnswerContent, StreamEnd, StreamRead, StreamReader};
+use omni_engine_protocol::frame::AnswerHead;
+use omni_ingress::body::RunningUpload;
+use omni_ingress::response_headers::sendable;
+use omni_ingress::{ReadDeadline, ResponseBody, StreamCut, reserve_response};
+use omni_request_error::Failure;
+use omni_workers_ai::{Envelope, StreamEncoder, envelope};
+use std::fmt::{self, Display, Formatter};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::Sleep;
+
+/// Media type of server-sent events.
+const EVENTS: &str = "text/event-stream";
+
+/// Body of a response of this node.
+pub type AnswerBody = ResponseBody<Box<StreamBody>>;
+
+/// A streamed answer: cancels the request when it is dropped before its end.
+#[derive(Debug)]
+pub struct StreamBody {
+    reader: StreamReader,
+    encoder: StreamEncoder,
+    request: InFlightRequest,
+    /// Transfer of the request's body, of which the model may still read.
+    upload: Option<RunningUpload>,
+    deadline: Pin<Box<Sleep>>,
+    /// Missing bytes of the length that the model announced. With the last of them the answer is complete, and hyper does not poll
+    /// again.
+    left: Option<u64>,
+    ended: bool,
+    /// Error of the next poll, which cuts the connection. Not of this one: hyper discards what it has not written yet, even the head.
+    cut: Option<StreamCut>,
+}
+
+impl Body for StreamBody {
+    type Data = Bytes;
+    type Error = StreamCut;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StreamCut>>> {
+        self.get_mut().poll(context)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.left.map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}
+
+impl StreamBody {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StreamCut>>> {
+        if let Some(cut) = self.cut.take() {
+            return Poll::Ready(Some(Err(cut)));
+        }
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let uploaded = self.upload.as_mut().map_or(Poll::Pending, |upload| Pin::new(upload).poll(context));
+        if uploaded.is_ready() {
+            self.upload = None;
+        }
+        let end = match (self.reader.poll_read(context), uploaded) {
+            (Poll::Ready(StreamRead::Chunks(chunks)), Poll::Pending | Poll::Ready(Ok(()))) => {
+                self.request.on_consumed(chunks.cost());
+                let data = self.encoder.encode(chunks);
+                if let Some(left) = self.left.as_mut().filter(|left| **left > 0) {
+                    *left = left.saturating_sub(data.len() as u64);
+                    if *left == 0 {
+                        self.request.on_stream_end(true);
+                    }
+                }
+                return Poll::Ready(Some(Ok(Frame::data(data))));
+            }
+            (Poll::Ready(StreamRead::End(end)), _) => {
+                if self.left != Some(0) {
+                    self.request.on_stream_end(end == StreamEnd::Complete);
+                }
+                match end {
+                    StreamEnd::Complete => Ok(()),
+                    StreamEnd::Failed(failure) => Err(failure.stream_message()),
+                }
+            }
+            (_, Poll::Ready(Err(_))) => Err("the request's body broke off".into()),
+            (Poll::Pending, _) => {
+                std::task::ready!(self.deadline.as_mut().poll(context));
+                self.request.on_deadline();
+                Err("the request's deadline passed".into())
+            }
+        };
+        self.ended = true;
+        self.upload = None;
+        match self.encoder.finish(end) {
+            Ok(last) => Poll::Ready(last.map(|last| Ok(Frame::data(last)))),
+            Err(why) => {
+                self.cut = Some(StreamCut(why));
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// Reserves memory for an answer that may lie there for long. Streams need none.
+///
+/// # Errors
+/// The node's budget is used up.
+pub(crate) fn reserve(
+    answer: &mut Answer,
+    version: Version,
+    share: &Arc<BudgetShare>,
+) -> Result<Option<Arc<ResponsePermit>>, Failure> {
+    let reserved = answer.permit.take();
+    match &mut answer.content {
+        AnswerContent::Json(bytes) | AnswerContent::Bytes(bytes) => reserve_response(bytes, reserved, version, share),
+        AnswerContent::Stream(_) => Ok(None),
+    }
+}
+
+/// The response to a model's answer. `permit`: the memory reserved for it. A stream goes on with the upload; any other answer ends it.
+pub(crate) fn respond(
+    answer: Answer,
+    request: InFlightRequest,
+    upload: Option<RunningUpload>,
+    permit: Option<Arc<ResponsePermit>>,
+) -> Response<AnswerBody> {
+    let Answer { status, head, content, permit: _, sent_at: _, swap: _, version: _ } = answer;
+    let head = head.unwrap_or_default();
+    let mut response = response_head(status, &head, &content);
+    let counts = permit.is_some();
+    if counts || matches!(content, AnswerContent::Stream(_)) {
+        response.extensions_mut().insert(ReadDeadline { at: request.deadline(), permit });
+    }
+    let body = match content {
+        AnswerContent::Json(json) => json_body(status, json, counts),
+        AnswerContent::Bytes(bytes) => AnswerBody::full(bytes),
+        AnswerContent::Stream(reader) => {
+            let left = head.length.filter(|_| reader.kind() == StreamKind::Bytes);
+            let deadline = Box::pin(tokio::time::sleep_until(request.deadline().into()));
+            let encoder = StreamEncoder::new(reader.kind());
+            let stream = StreamBody { reader, encoder, request, upload, deadline, left, ended: false, cut: None };
+            AnswerBody::Stream(Box::new(stream))
+        }
+    };
+    response.map(|()| body)
+}
+
+/// Body with one JSON value in the dialect's envelope. `counts`: its memory counts against a budget.
+#[must_use]
+pub fn json_body(status: u16, json: Bytes, counts: bool) -> AnswerBody {
+    match envelope(status, json, counts) {
+        Envelope::Joined(bytes) => AnswerBody::full(bytes),
+        Envelope::Pieces(pieces) => AnswerBody::Pieces(pieces),
+    }
+}
+
+/// Status and headers of a model's answer. The model chooses them, as far as it is allowed to.
+#[must_use]
+pub fn response_head(status: u16, head: &AnswerHead, content: &AnswerContent) -> Response<()> {
+    let kind = match content {
+        AnswerContent::Json(_) => None,
+        AnswerContent::Bytes(_) => Some(StreamKind::Bytes),
+        AnswerContent::Stream(reader) => Some(reader.kind()),
+    };
+    let given = head.media_type.as_deref().and_then(|media| HeaderValue::from_bytes(media.as_bytes()).ok());
+    let media = match kind {
+        None => given.unwrap_or(HeaderValue::from_static("application/json")),
+        Some(StreamKind::Events) => given.filter(is_events).unwrap_or(HeaderValue::from_static(EVENTS)),
+        Some(StreamKind::Bytes) => given.unwrap_or(HeaderValue::from_static("application/octet-stream")),
+    };
+    let mut response = Response::new(());
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.extend(sendable(&head.headers));
+    if is_events(&media) {
+        headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache"));
+    }
+    headers.insert(CONTENT_TYPE, media);
+    response
+}
+
+/// Returns true for the media type of server-sent events, with or without parameters.
+fn is_events(media: &HeaderValue) -> bool {
+    let essence = media.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+    essence.trim_ascii().eq_ignore_ascii_case(EVENTS.as_bytes())
+}
+
+/// Value of `Server-Timing`: times in the queue, in the wait for GPU memory, and in the model, which do not overlap.
+pub(crate) fn server_timing(queued: Duration, swap: Option<Duration>, worked: Duration) -> String {
+    let queue = Ms(queued.saturating_sub(swap.unwrap_or_default()));
+    let worked = Ms(worked);
+    match swap.map(Ms) {
+        None => format!("queue;dur={queue}, model;dur={worked}"),
+        Some(swap) => format!("queue;dur={queue}, swap;dur={swap}, model;dur={worked}"),
+    }
+}
+
+/// Milliseconds with three decimals. Formatted from whole numbers, which is cheaper: every answer has some.
+struct Ms(Duration);
+
+impl Display for Ms {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let micros = u64::try_from(self.0.as_micros()).unwrap_or(u64::MAX);
+        write!(out, "{}.{:03}", micros / 1000, micros % 1000)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! Headers of a client's request: those for this node (timeout, priority, session, request id), and the head for the model.
+//!
+//! Invariants: no value of a client is an error here (one that cannot be parsed counts as absent, one that is too large is cut to the
+//! limit of the manifest), and credentials reach no model.
+
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::http::request::Parts;
+use omni_engine_protocol::frame::RequestHead;
+use omni_policy::dispatch;
+use omni_supervisor::clock::unix_ms;
+use omni_supervisor::model::content::Content;
+use std::time::Duration;
+
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(crate) const TIMEOUT: HeaderName = HeaderName::from_static("x-omni-timeout-ms");
+const SESSION: HeaderName = HeaderName::from_static("x-session-affinity");
+const PRIORITY: HeaderName = HeaderName::from_static("x-omni-priority");
+/// Longest request id that is accepted from a client, in bytes.
+const LONGEST_ID: usize = 128;
+/// Headers that models do not get: credentials, and those of one connection.
+const WITHHELD: [&str; 10] = [
+    "authorization",
+    "connection",
+    "cookie",
+    "expect",
+    "keep-alive",
+    "proxy-authorization",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+    "x-auth-key",
+];
+
+/// Time for the request: that of the manifest, or less if the client asks for less.
+#[must_use]
+pub fn timeout(headers: &HeaderMap, content: &Content) -> Duration {
+    let limit = content.manifest.timeouts.request;
+    let asked = headers.get(TIMEOUT).and_then(|value| value.to_str().ok()).and_then(|text| text.trim().parse().ok());
+    asked.map_or(limit, |ms: u64| Duration::from_millis(ms.max(1)).min(limit))
+}
+
+/// Priority that the client asks for, up to that of the manifest.
+#[must_use]
+pub fn priority(headers: &HeaderMap, content: &Content) -> u8 {
+    let asked = headers.get(PRIORITY).and_then(|value| value.to_str().ok()).and_then(|text| text.trim().parse().ok());
+    asked.map_or(0, |level: u8| level.min(content.manifest.scaling.priority))
+}
+
+/// Hash of the session's name, the same in each scheduler.
+#[must_use]
+pub fn session(headers: &HeaderMap) -> Option<u64> {
+    headers.get(SESSION).map(|name| dispatch::hash_name(name.as_bytes()))
+}
+
+/// Request id of the client if it is valid, else a new UUIDv7.
+#[must_use]
+pub fn request_id(headers: &HeaderMap) -> HeaderValue {
+    let is_valid = |value: &&HeaderValue| {
+        (1..=LONGEST_ID).contains(&value.len()) && value.as_bytes().iter().all(u8::is_ascii_graphic)
+    };
+    if let Some(id) = headers.get(REQUEST_ID).filter(is_valid) {
+        return id.clone();
+    }
+    let mut random = [0_u8; 10];
+    fastrand::fill(&mut random);
+    let id = uuid::Builder::from_unix_timestamp_millis(unix_ms(), &random).into_uuid();
+    let mut text = uuid::Uuid::encode_buffer();
+    let text = id.hyphenated().encode_lower(&mut text);
+    HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("-"))
+}
+
+/// Head for the model; its `timeout_ms` is set when the request is sent. Invalid UTF-8 is replaced.
+#[must_use]
+pub fn head(parts: &Parts, request_id: &[u8], length: Option<u64>, handed_over: bool) -> RequestHead {
+    let names = parts.headers.keys().filter(|name| !WITHHELD.contains(&name.as_str()));
+    let headers = names.map(|name| (name.as_str().to_owned(), joined(&parts.headers, name)));
+    RequestHead {
+        id: text(request_id),
+        method: parts.method.as_str().to_owned(),
+        timeout_ms: 0,
+        session: parts.headers.get(SESSION).map(|session| text(session.as_bytes())),
+        headers: headers.collect(),
+        body_length: length,
+        body_handed: handed_over,
+    }
+}
+
+/// All values of a header, joined by commas.
+fn joined(headers: &HeaderMap, name: &HeaderName) -> String {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (Some(only), None) => text(only.as_bytes()),
+        _ => {
+            let all: Vec<&[u8]> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+            text(&all.join(&b", "[..]))
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::Request;
+
+    #[test]
+    fn a_head_has_joined_values_and_no_credentials() {
+        let (parts, ()) = Request::post("/ai/run/x")
+            .header("X-Odd", &b"\xffq\"uote"[..])
+            .header("accept", "a")
+            .header("accept", "b")
+            .header("authorization", "Bearer secret")
+            .header("x-session-affinity", "s1")
+            .body(())
+            .unwrap()
+            .into_parts();
+        assert_eq!(
+            head(&parts, b"id-1", Some(9), true),
+            RequestHead {
+                id: "id-1".into(),
+                method: "POST".into(),
+                timeout_ms: 0,
+                session: Some("s1".into()),
+                headers: vec![
+                    ("x-odd".into(), "\u{fffd}q\"uote".into()),
+                    ("accept".into(), "a, b".into()),
+                    ("x-session-affinity".into(), "s1".into()),
+                ],
+                body_length: Some(9),
+                body_handed: true,
+            }
+        );
+    }
+
+    #[test]
+    fn a_priority_is_limited_by_the_manifest() {
+        let content = |text: &str| {
+            let name = omni_config::name::ModelName::try_from("m".to_owned()).unwrap();
+            let snapshot = omni_node_protocol::id::SnapshotDigest::parse(&"0".repeat(64)).unwrap();
+            Content::parse(&name, snapshot, Some(text.to_owned()), &omni_config::node::NodeConfig::default()).unwrap()
+        };
+        let (none, some) = (content(""), content("[scaling]\npriority = 5\n"));
+        for (asked, allowed) in [("3", 3), ("9", 5), ("300", 0), ("-1", 0), ("high", 0)] {
+            let mut headers = HeaderMap::new();
+            headers.insert(PRIORITY, HeaderValue::from_static(asked));
+            assert_eq!((priority(&headers, &none), priority(&headers, &some)), (0, allowed), "{asked}");
+        }
+        assert_eq!(priority(&HeaderMap::new(), &some), 0);
+    }
+
+    #[test]
+    fn valid_request_ids_are_echoed_and_others_replaced() {
+        let id = |text: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(REQUEST_ID, HeaderValue::from_str(text).unwrap());
+            request_id(&headers).to_str().unwrap().to_owned()
+        };
+        assert_eq!(id("abc-1"), "abc-1");
+        for bad in ["", "with space", &"x".repeat(200)] {
+            assert_eq!(id(bad).len(), 36, "{bad:?}");
+        }
+        assert_eq!(uuid::Uuid::parse_str(&id("")).unwrap().get_version_num(), 7);
+    }
+}

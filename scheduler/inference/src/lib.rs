@@ -1,0 +1,17 @@
+//! Requests to models: from an HTTP request through the queue of a model to the response, and on to the successor of a
+//! scheduler that hands over.
+#![forbid(unsafe_code)]
+
+pub mod answer;
+mod data;
+mod forward;
+pub mod head;
+mod in_flight;
+mod refusal;
+mod run;
+
+pub use answer::AnswerBody;
+pub use data::DataApi;
+pub use forward::{Forwarder, Listener};
+pub use refusal::refuse;
+pub use run::RunApi;
