@@ -453,7 +453,7 @@ mod tests {
             let manifest = format!("[package]\nname = \"{name}\"\n{dependencies}");
             assert_eq!(directions(&of(&manifest, "")).len(), 1, "{manifest}");
         }
-        let good = "[package]\nname = \"omni-scheduler\"\n[dependencies]\nomni-node-protocol.workspace = true\ntokio.workspace = true\nserde.workspace = true";
+        let good = "[package]\nname = \"omni-takeover\"\n[dependencies]\nomni-node-protocol.workspace = true\ntokio.workspace = true\nserde.workspace = true";
         assert_eq!(directions(&of(good, "")), Vec::<String>::new());
     }
 

@@ -12,7 +12,7 @@ const AFTER: &[u8] = b",\"success\":true,\"errors\":[],\"messages\":[]}";
 /// Value in its envelope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Envelope {
-    /// One buffer.
+    /// A single buffer.
     Joined(Bytes),
     /// Envelope before the value, value, envelope after it.
     Pieces([Bytes; 3]),
