@@ -67,7 +67,7 @@ fn a_move_that_hangs_costs_its_model_its_place_after_the_timeout() {
     set(&node, &Faults { prefetch: Prefetch::Hangs, ..Faults::default() });
     thread::scope(|scope| {
         let waits = scope.spawn(|| node.http().run("two", &json!(null)));
-        ended(&node, "one", "did not answer an order to move its GPU memory");
+        ended(&node, "one", "did not answer a command to move its GPU memory");
         set(&node, &Faults::default());
         let answer = waits.join().unwrap();
         assert_eq!(answer.status, 200, "{}", answer.text());
@@ -118,7 +118,7 @@ fn a_model_that_hangs_while_its_memory_is_away_is_replaced_when_it_is_asked() {
     process::stop(node.engine("two").unwrap());
     thread::scope(|scope| {
         let waits = scope.spawn(|| node.http().run("two", &json!(null)));
-        ended(&node, "two", "did not answer an order to move its GPU memory");
+        ended(&node, "two", "did not answer a command to move its GPU memory");
         // The request was not handed over yet: the next instance may answer it.
         let answer = waits.join().unwrap();
         assert!([200, 502, 503].contains(&answer.status), "{}", answer.text());

@@ -71,7 +71,7 @@ fn a_model_that_claims_everything_and_never_answers_is_ended_after_the_timeout()
         let _ = node.http().run("hostile", &json!(null));
         (node.model("hostile").restarts > 0).then_some(())
     });
-    ended_and_came_back(&node, "hostile", "did not answer an order to move its GPU memory within `evict-timeout`");
+    ended_and_came_back(&node, "hostile", "did not answer a command to move its GPU memory within `evict-timeout`");
     node.stop();
 }
 
@@ -85,7 +85,7 @@ fn a_model_with_a_silent_connection_is_ended_when_its_memory_must_return() {
     // Back is for all.
     let answer = node.http().run("hostile", &json!(null));
     assert!([200, 502, 503].contains(&answer.status), "{}", answer.text());
-    ended_and_came_back(&node, "hostile", "did not answer an order to move its GPU memory within `evict-timeout`");
+    ended_and_came_back(&node, "hostile", "did not answer a command to move its GPU memory within `evict-timeout`");
     honest_is_well(&node);
     node.stop();
 }
@@ -107,7 +107,7 @@ fn a_stopped_model_is_ended_when_another_needs_its_room() {
     let node = node();
     process::stop(node.engine("hostile").unwrap());
     honest_is_well(&node);
-    ended_and_came_back(&node, "hostile", "did not answer an order to move its GPU memory within `evict-timeout`");
+    ended_and_came_back(&node, "hostile", "did not answer a command to move its GPU memory within `evict-timeout`");
     node.stop();
 }
 

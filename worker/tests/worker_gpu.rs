@@ -1,4 +1,4 @@
-//! Orders about GPU memory: from the scheduler through the worker to the shims of a sandbox and back. The shims are
+//! Commands about GPU memory: from the scheduler through the worker to the shims of a sandbox and back. The shims are
 //! Python here, honest ones and such as a hostile model would bring.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
 
@@ -8,7 +8,9 @@ mod support;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, socket};
 use omni_gpu_protocol::env::inside;
 use omni_node_protocol::exit::ExitCause;
-use omni_node_protocol::instance::{FromWorker, GpuOrder, GpuReport, GpuUse, LogStream, Stats, ToWorker};
+use omni_node_protocol::instance::{
+    FromWorker, GpuUsage, LogStream, ResidencyCommand, ResidencyReport, Stats, ToWorker,
+};
 use omni_node_protocol::launcher::{GpuMode, GpuSpec};
 use omni_sandbox::Bind;
 use serde_json::{Value, json};
@@ -18,7 +20,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use support::{Host, Instance, MIB, Scheduler, Setup, body, wait_until};
 
 const SHIM: &str = include_str!("sandbox_support/shim.py");
-const ALL: GpuOrder = GpuOrder::Evict { bytes: u64::MAX };
+const ALL: ResidencyCommand = ResidencyCommand::Evict { bytes: u64::MAX };
 
 /// An instance with a GPU whose engine runs this Python after it has said that it is ready.
 fn start(host: &Host, python: &str) -> (Instance, Scheduler) {
@@ -45,12 +47,12 @@ fn hears(scheduler: &mut Scheduler, key: &str) -> Value {
     fact.get_mut(key).unwrap_or_else(|| panic!("no {key}")).take()
 }
 
-fn order(scheduler: &mut Scheduler, number: u64, order: GpuOrder) -> GpuReport {
-    scheduler.send(&ToWorker::Gpu { number, order });
+fn report_of(scheduler: &mut Scheduler, number: u64, command: ResidencyCommand) -> ResidencyReport {
+    scheduler.send(&ToWorker::Gpu { number, command });
     answer(scheduler)
 }
 
-fn answer(scheduler: &mut Scheduler) -> GpuReport {
+fn answer(scheduler: &mut Scheduler) -> ResidencyReport {
     match scheduler.next() {
         FromWorker::Gpu(report) => report,
         other => panic!("{other:?} instead of an answer"),
@@ -80,16 +82,16 @@ tell(orders=shim.serve(4))",
     );
     assert_eq!(scheduler.welcome.gpu, instance.spec.gpu.as_ref().map(|gpu| gpu.spec.clone()));
     assert_eq!(hears(&mut scheduler, "connected"), true);
-    let usage = |resident_bytes| GpuUse { managed_bytes: 100, resident_bytes, device_bytes: 7, host_bytes: 3 };
+    let usage = |resident_bytes| GpuUsage { managed_bytes: 100, resident_bytes, device_bytes: 7, host_bytes: 3 };
     assert_eq!(stats(&mut scheduler).gpu, Some(usage(100)));
     let orders = [
-        (GpuOrder::Evict { bytes: 30 }, 30, 70),
+        (ResidencyCommand::Evict { bytes: 30 }, 30, 70),
         (ALL, 70, 0),
-        (GpuOrder::Restore, 100, 100),
-        (GpuOrder::Report, 0, 100),
+        (ResidencyCommand::Restore, 100, 100),
+        (ResidencyCommand::Report, 0, 100),
     ];
     for (number, (what, moved, resident)) in (10..).zip(orders) {
-        let report = order(&mut scheduler, number, what);
+        let report = report_of(&mut scheduler, number, what);
         assert_eq!((report.number, report.moved_bytes, report.error, report.silent), (number, moved, 0, 0));
         assert_eq!(report.usage, usage(resident));
     }
@@ -118,14 +120,14 @@ while True:
     for _ in 0..3 {
         hears(&mut scheduler, "connected");
     }
-    let report = order(&mut scheduler, 1, GpuOrder::Evict { bytes: 1100 });
+    let report = report_of(&mut scheduler, 1, ResidencyCommand::Evict { bytes: 1100 });
     assert_eq!((report.moved_bytes, report.silent), (1100, 0));
     let mut seen: Vec<Value> = (0..3).map(|_| hears(&mut scheduler, "orders")).collect();
     seen.sort_by_key(|orders| orders[0].as_u64());
     assert_eq!(seen, [json!([10, [3, 0]]), json!([200, [3, 0], [1, 100]]), json!([1000, [3, 0], [1, 1000]])]);
     wait_until("the children are gone", || {
-        let report = order(&mut scheduler, 2, GpuOrder::Report);
-        report.usage == GpuUse::default() && stats(&mut scheduler).pids == 2 // the engine and pid 1
+        let report = report_of(&mut scheduler, 2, ResidencyCommand::Report);
+        report.usage == GpuUsage::default() && stats(&mut scheduler).pids == 2 // the engine and pid 1
     });
     end(instance);
 }
@@ -134,15 +136,19 @@ while True:
 fn an_order_without_shims_to_ask_is_answered_at_once() {
     let host = Host::new();
     let (instance, mut scheduler) = start(&host, "");
-    for (number, what) in (1..).zip([ALL, GpuOrder::Restore, GpuOrder::Report]) {
-        let report = order(&mut scheduler, number, what);
+    for (number, what) in (1..).zip([ALL, ResidencyCommand::Restore, ResidencyCommand::Report]) {
+        let report = report_of(&mut scheduler, number, what);
         assert_eq!((report.number, report.moved_bytes, report.silent), (number, 0, 0));
     }
     end(instance);
     let instance = host.start(body("ready()\nhear()"));
     let mut scheduler = instance.connect();
     scheduler.ready();
-    assert_eq!(order(&mut scheduler, 5, ALL), GpuReport { number: 5, ..GpuReport::default() }, "no GPU at all");
+    assert_eq!(
+        report_of(&mut scheduler, 5, ALL),
+        ResidencyReport { number: 5, ..ResidencyReport::default() },
+        "no GPU at all"
+    );
     assert_eq!(stats(&mut scheduler).gpu, None);
     scheduler.send(&ToWorker::Kill);
     scheduler.run();
@@ -164,7 +170,7 @@ os.wait()
 tell(orders=keeps.serve(1))",
     );
     hears(&mut scheduler, "connected");
-    let report = order(&mut scheduler, 1, ALL);
+    let report = report_of(&mut scheduler, 1, ALL);
     assert_eq!((report.moved_bytes, report.silent), (5, 0));
     end(instance);
 }
@@ -184,7 +190,7 @@ fn a_connection_that_outlives_its_process_is_not_asked() {
 os.wait()",
     );
     hears(&mut scheduler, "orphan");
-    let report = order(&mut scheduler, 1, ALL);
+    let report = report_of(&mut scheduler, 1, ALL);
     assert_eq!((report.moved_bytes, report.silent), (0, 0), "nobody is waited for");
     end(instance);
 }
@@ -200,7 +206,7 @@ tell(connected=True)
 tell(orders=shim.serve(1))",
     );
     hears(&mut scheduler, "connected");
-    let report = order(&mut scheduler, 1, GpuOrder::Evict { bytes: 5 });
+    let report = report_of(&mut scheduler, 1, ResidencyCommand::Evict { bytes: 5 });
     assert_eq!((report.moved_bytes, report.silent), (5, 0));
     assert_eq!(hears(&mut scheduler, "orders"), json!([[1, 5]]), "no question first: there is one shim");
     end(instance);
@@ -219,14 +225,14 @@ fn a_shim_that_never_answers_delays_only_its_order() {
     );
     hears(&mut scheduler, "connected");
     for number in 1..=9 {
-        scheduler.send(&ToWorker::Gpu { number, order: ALL });
+        scheduler.send(&ToWorker::Gpu { number, command: ALL });
     }
     stats(&mut scheduler);
-    scheduler.send(&ToWorker::Gpu { number: 10, order: ALL });
+    scheduler.send(&ToWorker::Gpu { number: 10, command: ALL });
     let refused = answer(&mut scheduler);
     assert_eq!((refused.number, refused.silent), (10, 1), "the queue has a bound");
     let mut second = instance.connect();
-    second.send(&ToWorker::Gpu { number: 1, order: GpuOrder::Report });
+    second.send(&ToWorker::Gpu { number: 1, command: ResidencyCommand::Report });
     stats(&mut second);
     end(instance);
 }
@@ -240,7 +246,7 @@ fn a_shim_that_violates_the_protocol_is_disconnected_and_the_log_says_why() {
         ("shim.socket.send(b'x' * 70000)", "it sent what is no report"),
         ("shim.done(0)", "it did not say hello first"),
         ("shim.hello().hello()", "it said hello twice"),
-        ("shim.hello().done(1)", "it answered an order that it was not given"),
+        ("shim.hello().done(1)", "it answered a command that it was not given"),
     ];
     let breaches: String =
         table.iter().map(|(breach, _)| format!("shim = Shim()\n{breach}\nassert shim.is_closed()\n")).collect();
@@ -335,7 +341,7 @@ for content in (b'', b'omnigpu2', b'\\xff' * size, os.urandom(size), b'omnigpu2'
         let usage = stats(&mut scheduler).gpu.unwrap();
         assert_eq!((usage.managed_bytes, usage.resident_bytes), (full, full), "{number}");
         assert_eq!((usage.device_bytes, usage.host_bytes), (full, full), "{number}");
-        let report = order(&mut scheduler, number, GpuOrder::Restore);
+        let report = report_of(&mut scheduler, number, ResidencyCommand::Restore);
         assert_eq!((report.number, report.silent), (number, 0));
     }
     end(instance);

@@ -46,19 +46,19 @@ pub enum ToWorker {
     /// Has the engine write the stacks of its threads to its log.
     Stacks,
     /// Move GPU memory of the instance, or say what there is. Answered by [`FromWorker::Gpu`] with the same number;
-    /// orders are carried out one after the other.
+    /// commands are carried out one after the other.
     Gpu {
         /// Chosen by the scheduler.
         number: u64,
-        /// Order to carry out.
-        order: GpuOrder,
+        /// Command to carry out.
+        command: ResidencyCommand,
     },
 }
 
-/// Order of the scheduler to the shims of an instance.
+/// Command of the scheduler to the shims of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "kebab-case")]
-pub enum GpuOrder {
+pub enum ResidencyCommand {
     /// Move managed memory to the host until at least this much is moved, or all of it is.
     Evict {
         /// Over all processes of the instance.
@@ -94,8 +94,8 @@ pub enum FromWorker {
     Pong,
     /// Answer to `stats`.
     Stats(Stats),
-    /// Answer to an order about GPU memory. What the shims say is not to be believed, only what it costs to be lied to.
-    Gpu(GpuReport),
+    /// Answer to a command about GPU memory. What the shims say is not to be believed, only what it costs to be lied to.
+    Gpu(ResidencyReport),
     /// Everything of the instance is gone. The last message; the worker then ends.
     Exited(ExitCause),
 }
@@ -171,12 +171,12 @@ pub struct Stats {
     pub pss_bytes: Option<u64>,
     /// GPU memory; `None` for a model without a GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpu: Option<GpuUse>,
+    pub gpu: Option<GpuUsage>,
 }
 
 /// GPU memory of an instance, from its accounting file. All in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct GpuUse {
+pub struct GpuUsage {
     /// Managed memory: it can be moved.
     pub managed_bytes: u64,
     /// Part of the managed memory that is meant to be on the device.
@@ -187,17 +187,17 @@ pub struct GpuUse {
     pub host_bytes: u64,
 }
 
-/// Result of an order.
+/// Result of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct GpuReport {
-    /// Number of the order.
+pub struct ResidencyReport {
+    /// Number of the command.
     pub number: u64,
     /// Bytes moved, over all processes.
     pub moved_bytes: u64,
-    /// How long it took, from the order to the last process's answer, in microseconds.
+    /// How long it took, from the command to the last process's answer, in microseconds.
     pub micros: u64,
-    /// GPU memory after the order.
-    pub usage: GpuUse,
+    /// GPU memory after the command.
+    pub usage: GpuUsage,
     /// The first `CUresult` other than success that a process met; 0 for none.
     pub error: u32,
     /// Processes that did not answer within the worker's bound.

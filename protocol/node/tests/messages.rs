@@ -11,7 +11,7 @@ use omni_engine_protocol::control::HandlerMode;
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::{EnvironmentKey, InstanceId, SnapshotDigest};
 use omni_node_protocol::instance::{
-    FromWorker, GpuOrder, GpuReport, GpuUse, LogLine, LogStream, Stats, ToWorker, Welcome,
+    FromWorker, GpuUsage, LogLine, LogStream, ResidencyCommand, ResidencyReport, Stats, ToWorker, Welcome,
 };
 use omni_node_protocol::launcher::{
     BuildCounts, BuildKind, BuildStage, EngineSpec, FromLauncher, GpuMode, GpuSpec, Holder, Serves, StartSpec,
@@ -55,9 +55,9 @@ fn worker() {
             ToWorker::Kill,
             ToWorker::Ping,
             ToWorker::Stats,
-            ToWorker::Gpu { number: 7, order: GpuOrder::Evict { bytes: 1 << 30 } },
-            ToWorker::Gpu { number: 8, order: GpuOrder::Restore },
-            ToWorker::Gpu { number: 9, order: GpuOrder::Report },
+            ToWorker::Gpu { number: 7, command: ResidencyCommand::Evict { bytes: 1 << 30 } },
+            ToWorker::Gpu { number: 8, command: ResidencyCommand::Restore },
+            ToWorker::Gpu { number: 9, command: ResidencyCommand::Report },
         ])
     );
     let welcome = Welcome {
@@ -74,8 +74,8 @@ fn worker() {
         gpu: None,
     };
     let with_gpu = Welcome { gpu: Some(gpu()), ending: true, ..welcome.clone() };
-    let usage = GpuUse { managed_bytes: 5, resident_bytes: 4, device_bytes: 3, host_bytes: 2 };
-    let moved = GpuReport { number: 7, moved_bytes: 1, micros: 2, usage, error: 2, silent: 1 };
+    let usage = GpuUsage { managed_bytes: 5, resident_bytes: 4, device_bytes: 3, host_bytes: 2 };
+    let moved = ResidencyReport { number: 7, moved_bytes: 1, micros: 2, usage, error: 2, silent: 1 };
     let stats = Stats { memory_bytes: 1, memory_limit_bytes: 2, cpu_usec: 3, pids: 4, ..Stats::default() };
     let line = |stream| FromWorker::Log(LogLine { seq: 1, unix_ms: 1_700_000_000_000, stream, text: "moo".into() });
     let mut messages = vec![

@@ -9,7 +9,7 @@ use omni_control_api::State;
 use omni_gpu::GpuHandle;
 use omni_inference::AnswerBody;
 use omni_ingress::BodyUnread;
-use omni_node_protocol::instance::{GpuUse, Stats};
+use omni_node_protocol::instance::{GpuUsage, Stats};
 use omni_request_error::Failure;
 use omni_supervisor::model::{Message, Model};
 use omni_supervisor::node::Node;
@@ -96,7 +96,7 @@ pub(crate) async fn resource_use(node: &Node) -> Vec<(Arc<Model>, Option<Stats>)
 
 fn sum_of(a: Stats, b: &Stats) -> Stats {
     let gpu = match (a.gpu, b.gpu) {
-        (Some(a), Some(b)) => Some(GpuUse {
+        (Some(a), Some(b)) => Some(GpuUsage {
             managed_bytes: a.managed_bytes.saturating_add(b.managed_bytes),
             resident_bytes: a.resident_bytes.saturating_add(b.resident_bytes),
             device_bytes: a.device_bytes.saturating_add(b.device_bytes),

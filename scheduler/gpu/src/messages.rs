@@ -107,7 +107,7 @@ pub(super) fn ended(why: EndCause) -> Ended {
         EndCause::Silent => (
             "silent",
             false,
-            "it did not answer an order to move its GPU memory within `evict-timeout` of [gpu]: it was ended"
+            "it did not answer a command to move its GPU memory within `evict-timeout` of [gpu]: it was ended"
                 .to_owned(),
         ),
         EndCause::DidNotLeave { error: 0 } => {

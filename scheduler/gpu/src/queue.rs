@@ -7,7 +7,7 @@
 use super::view::View;
 use omni_control_api as api;
 use omni_node_protocol::id::InstanceId;
-use omni_node_protocol::instance::{GpuOrder, GpuReport, GpuUse};
+use omni_node_protocol::instance::{GpuUsage, ResidencyCommand, ResidencyReport};
 use omni_node_protocol::launcher::{GpuMode, GpuSpec};
 use omni_policy::capacity::{ReservationId, StartReason};
 use omni_policy::residency::InstanceKey;
@@ -40,7 +40,7 @@ pub enum Decision {
         /// Number that the report carries.
         number: u64,
         /// The command, as the worker receives it.
-        order: GpuOrder,
+        command: ResidencyCommand,
     },
     /// Ask the worker for its usage; the answer is passed to [`Placement::used`].
     Report,
@@ -83,8 +83,8 @@ pub(super) enum InstanceEvent {
     Busy,
     Idle,
     Yielded,
-    Used(GpuUse),
-    Moved(Box<GpuReport>),
+    Used(GpuUsage),
+    Moved(Box<ResidencyReport>),
     Gone,
 }
 
@@ -234,12 +234,12 @@ impl Placement {
     }
 
     /// Passes on usage from the instance's accounting.
-    pub fn used(&self, usage: GpuUse) {
+    pub fn used(&self, usage: GpuUsage) {
         self.queue.push(self.key, InstanceEvent::Used(usage));
     }
 
     /// Passes on the report of a command.
-    pub fn moved(&self, report: GpuReport) {
+    pub fn moved(&self, report: ResidencyReport) {
         self.queue.push(self.key, InstanceEvent::Moved(Box::new(report)));
     }
 }

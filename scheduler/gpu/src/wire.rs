@@ -1,27 +1,27 @@
 //! Conversions between the residency policy's vocabulary and the worker protocol's.
 
-use omni_node_protocol::instance::{GpuOrder, GpuReport, GpuUse};
+use omni_node_protocol::instance::{GpuUsage, ResidencyCommand, ResidencyReport};
 use omni_node_protocol::launcher;
 use omni_policy::residency::{Command, GpuMode, Report, Usage};
 
 /// Command as the worker receives it.
-pub(super) fn order(command: Command) -> GpuOrder {
+pub(super) fn command(command: Command) -> ResidencyCommand {
     match command {
-        Command::Evict { bytes } => GpuOrder::Evict { bytes },
-        Command::Restore => GpuOrder::Restore,
-        Command::Report => GpuOrder::Report,
+        Command::Evict { bytes } => ResidencyCommand::Evict { bytes },
+        Command::Restore => ResidencyCommand::Restore,
+        Command::Report => ResidencyCommand::Report,
     }
 }
 
 /// Report of a command.
-pub(super) fn report(report: &GpuReport) -> Report {
-    let GpuReport { number, usage, error, silent: unanswered, moved_bytes: _, micros: _ } = *report;
+pub(super) fn report(report: &ResidencyReport) -> Report {
+    let ResidencyReport { number, usage, error, silent: unanswered, moved_bytes: _, micros: _ } = *report;
     Report { number, usage: self::usage(usage), error, unanswered }
 }
 
 /// Usage as an instance's accounting has it; its pinned host memory is of no account to the policy.
-pub(super) fn usage(usage: GpuUse) -> Usage {
-    let GpuUse { managed_bytes: managed, resident_bytes: resident, device_bytes: device, host_bytes: _ } = usage;
+pub(super) fn usage(usage: GpuUsage) -> Usage {
+    let GpuUsage { managed_bytes: managed, resident_bytes: resident, device_bytes: device, host_bytes: _ } = usage;
     Usage { managed, resident, device }
 }
 

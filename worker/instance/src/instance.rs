@@ -19,7 +19,7 @@ use nix::sys::signalfd::SignalFd;
 use omni_engine_protocol::packet::PacketError;
 use omni_log::chain;
 use omni_node_protocol::exit::ExitCause;
-use omni_node_protocol::instance::{FromWorker, GpuOrder, GpuReport, ToWorker, VERSIONS, Welcome};
+use omni_node_protocol::instance::{FromWorker, ResidencyCommand, ResidencyReport, ToWorker, VERSIONS, Welcome};
 use omni_node_protocol::version::Versions;
 use omni_worker_spec::InstanceSpec;
 use std::io::{self, Write};
@@ -237,16 +237,16 @@ impl Worker<'_> {
                 Err(error) => self.note(format!("cannot read what the instance uses: {}", chain(&error))),
             },
             ToWorker::Stacks => self.handle(Event::Stacks, running),
-            ToWorker::Gpu { number, order } => self.order(number, order, running),
+            ToWorker::Gpu { number, command } => self.command(number, command, running),
         }
     }
 
     /// An instance without a GPU has nothing to move, and says so.
-    fn order(&mut self, number: u64, order: GpuOrder, running: &mut Running<'_>) {
+    fn command(&mut self, number: u64, command: ResidencyCommand, running: &mut Running<'_>) {
         if running.gpu.is_none() {
-            return self.link.send(FromWorker::Gpu(GpuReport { number, ..GpuReport::default() }));
+            return self.link.send(FromWorker::Gpu(ResidencyReport { number, ..ResidencyReport::default() }));
         }
-        self.about_gpu(running, |gpu, now| gpu.order(number, order, now));
+        self.about_gpu(running, |gpu, now| gpu.command(number, command, now));
     }
 
     /// Does something with the instance's GPU memory, if it has a GPU, and passes on what comes of it.

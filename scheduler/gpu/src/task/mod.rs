@@ -16,7 +16,7 @@ use omni_capacity::CapacityHandle;
 use omni_config::node::Gpu;
 use omni_control_api as api;
 use omni_machine as machine;
-use omni_node_protocol::instance::GpuReport;
+use omni_node_protocol::instance::ResidencyReport;
 use omni_node_protocol::launcher::{GpuMode, GpuSpec};
 use omni_policy::Moment;
 use omni_policy::residency::{Action, CardIndex, Command, Event, InstanceKey, Residency};
@@ -208,7 +208,7 @@ impl GpuTask {
     }
 
     /// Processes the report of a command; a report without a pending command is ignored.
-    async fn moved(&mut self, key: InstanceKey, report: &GpuReport) {
+    async fn moved(&mut self, key: InstanceKey, report: &ResidencyReport) {
         let Some(placed) = self.placed.get_mut(&key) else { return };
         let Some((_, command)) = placed.command.filter(|(number, _)| *number == report.number) else { return };
         placed.command = None;
@@ -260,7 +260,7 @@ impl GpuTask {
                 if let Some(placed) = self.placed.get_mut(&instance) {
                     placed.command = Some((number, command));
                 }
-                self.send(instance, Decision::Command { number, order: wire::order(command) }).await;
+                self.send(instance, Decision::Command { number, command: wire::command(command) }).await;
             }
             Action::End { instance, reason } => {
                 let ended = messages::ended(reason);

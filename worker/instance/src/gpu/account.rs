@@ -9,7 +9,7 @@
 
 use nix::unistd::Pid;
 use omni_gpu_protocol::account::{FILE_BYTES, Slot, sum};
-use omni_node_protocol::instance::GpuUse;
+use omni_node_protocol::instance::GpuUsage;
 use omni_process::pidfd;
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -26,12 +26,12 @@ impl Account {
     }
 
     /// Sums what the living ones of these processes (as this process's namespace numbers them) have recorded.
-    pub(super) fn usage(&self, processes: &[i32]) -> GpuUse {
+    pub(super) fn usage(&self, processes: &[i32]) -> GpuUsage {
         let alive: HashMap<u32, u64> = processes.iter().filter_map(|pid| identity(*pid)).collect();
         let total = sum(&self.read(), |slot: &Slot| {
             alive.get(&slot.pid).is_some_and(|began| slot.start_time == 0 || slot.start_time == *began)
         });
-        GpuUse {
+        GpuUsage {
             managed_bytes: total.managed,
             resident_bytes: total.resident,
             device_bytes: total.device,
@@ -96,8 +96,8 @@ mod tests {
                 bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
             }
         }
-        let full = GpuUse { managed_bytes: 1100, resident_bytes: 560, device_bytes: 7, host_bytes: 3 };
-        let nothing = GpuUse::default();
+        let full = GpuUsage { managed_bytes: 1100, resident_bytes: 560, device_bytes: 7, host_bytes: 3 };
+        let nothing = GpuUsage::default();
         for (length, expected) in
             [(0, nothing), (HEADER_BYTES, nothing), (bytes.len(), full), (FILE_BYTES, full), (9 * FILE_BYTES, full)]
         {

@@ -1,26 +1,26 @@
-//! GPU memory of an instance: its accounting file, the socket of its shims, and the orders that go through it.
+//! GPU memory of an instance: its accounting file, the socket of its shims, and the commands that go through it.
 //!
-//! Called by the loop in [`super::instance`]. Decisions are made in [`orders`]; here are the descriptors. Everything on
+//! Called by the loop in [`super::instance`]. Decisions are made in [`commands`]; here are the descriptors. Everything on
 //! the model's side is untrusted: the user of each connection is checked, packets are of fixed size, each connection is
-//! read once per round and once per order, and nothing waits for it.
+//! read once per round and once per command, and nothing waits for it.
 
 mod account;
-mod orders;
+mod commands;
 
 use super::WorkerError;
 use super::connection::ListenError;
 use super::setup::Place;
 use account::Account;
+use commands::{Action, Answer, CommandQueue, Event, Shim};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, getsockopt, recv, send, sockopt};
 use omni_cgroup::{CgroupPaths, Group};
 use omni_gpu_protocol::account::{Mode, Settings};
 use omni_gpu_protocol::control::{REPORT_BYTES, Report};
-use omni_node_protocol::instance::{FromWorker, GpuOrder, GpuReport, GpuUse};
+use omni_node_protocol::instance::{FromWorker, GpuUsage, ResidencyCommand, ResidencyReport};
 use omni_node_protocol::launcher::GpuMode;
 use omni_sandbox::GpuDir;
 use omni_worker_spec::Gpu;
-use orders::{Action, Answer, Event, Orders, Shim};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -66,7 +66,7 @@ pub(super) struct Memory {
     connections: BTreeMap<Shim, Connection>,
     /// Number of the next connection.
     next: Shim,
-    orders: Orders,
+    commands: CommandQueue,
     notes_left: u32,
 }
 
@@ -92,7 +92,7 @@ impl Memory {
             group: Group::open(cgroup)?,
             connections: BTreeMap::new(),
             next: 0,
-            orders: Orders::default(),
+            commands: CommandQueue::default(),
             notes_left: NOTES,
         })
     }
@@ -105,7 +105,7 @@ impl Memory {
 
     /// When to come back with [`Memory::tick`].
     pub(super) fn deadline(&self) -> Option<Duration> {
-        self.orders.deadline()
+        self.commands.deadline()
     }
 
     /// A deadline may have passed.
@@ -118,15 +118,15 @@ impl Memory {
         self.handle(Event::NewScheduler, now)
     }
 
-    /// An order of the scheduler. Connections whose process is gone are not asked: a copy of such a socket may live on
+    /// A command of the scheduler. Connections whose process is gone are not asked: a copy of such a socket may live on
     /// in a child.
-    pub(super) fn order(&mut self, number: u64, order: GpuOrder, now: Duration) -> Vec<Output> {
+    pub(super) fn command(&mut self, number: u64, command: ResidencyCommand, now: Duration) -> Vec<Output> {
         let mut outputs = self.catch_up(now);
         let processes = self.processes();
         let gone = self.connections.iter().filter(|(_, connection)| !processes.contains(&connection.pid));
         let gone: Vec<Shim> = gone.map(|(shim, _)| *shim).collect();
         outputs.extend(gone.into_iter().flat_map(|shim| self.left(shim, now)));
-        outputs.extend(self.handle(Event::Ordered { number, order }, now));
+        outputs.extend(self.handle(Event::Commanded { number, command }, now));
         outputs
     }
 
@@ -139,12 +139,12 @@ impl Memory {
     }
 
     /// GPU memory that the instance's processes have recorded.
-    pub(super) fn usage(&self) -> GpuUse {
+    pub(super) fn usage(&self) -> GpuUsage {
         self.account.usage(&self.processes())
     }
 
-    /// Reads events that were there before an order: waiting connections, and a packet of each. A shim that has said
-    /// hello receives every order that was given after it.
+    /// Reads events that were there before a command: waiting connections, and a packet of each. A shim that has said
+    /// hello receives every command that was given after it.
     fn catch_up(&mut self, now: Duration) -> Vec<Output> {
         let mut outputs: Vec<Output> = (0..CONNECTIONS).map_while(|_| self.accept(now)).flatten().collect();
         let shims: Vec<Shim> = self.connections.keys().copied().collect();
@@ -189,7 +189,7 @@ impl Memory {
 
     fn handle(&mut self, event: Event, now: Duration) -> Vec<Output> {
         let mut outputs = Vec::new();
-        for action in self.orders.on(event, now) {
+        for action in self.commands.on(event, now) {
             match action {
                 Action::Send { shim, packet } => {
                     let Some(connection) = self.connections.get(&shim) else { continue };
@@ -214,8 +214,8 @@ impl Memory {
         Some(Output::Note(format!("GPU memory: process {} is disconnected: {why}{end}", connection.pid)))
     }
 
-    fn report(&self, answer: Answer) -> GpuReport {
-        GpuReport {
+    fn report(&self, answer: Answer) -> ResidencyReport {
+        ResidencyReport {
             number: answer.number,
             moved_bytes: answer.moved_bytes,
             micros: answer.micros,

@@ -8,7 +8,7 @@ use crate::probe::Seen;
 use crate::queue::{self, GpuHandle, Placement};
 use omni_capacity::CapacityMetrics;
 use omni_node_protocol::id::InstanceId;
-use omni_node_protocol::instance::{GpuOrder, GpuUse};
+use omni_node_protocol::instance::{GpuUsage, ResidencyCommand};
 use omni_policy::capacity::{ReservationId, StartReason};
 use omni_task::Mailbox;
 use omni_task::Watchdog;
@@ -69,13 +69,13 @@ impl World {
     fn model_in(&self, name: &str, gib: u64, mode: GpuMode) -> Played {
         let (request, inbox) = request(name, gib, mode);
         let instance = request.instance.clone();
-        Played { reservation: self.handle.place(request), inbox, instance, usage: GpuUse::default(), card: None }
+        Played { reservation: self.handle.place(request), inbox, instance, usage: GpuUsage::default(), card: None }
     }
 
     fn adopted(&self, name: &str, gib: u64, uuid: &str) -> Played {
         let (request, inbox) = request(name, gib, GpuMode::Unified);
         let instance = request.instance.clone();
-        let usage = GpuUse { managed_bytes: gib * GIB, resident_bytes: gib * GIB, ..GpuUse::default() };
+        let usage = GpuUsage { managed_bytes: gib * GIB, resident_bytes: gib * GIB, ..GpuUsage::default() };
         Played { reservation: self.handle.adopt(request, uuid, true), inbox, instance, usage, card: None }
     }
 
@@ -135,7 +135,7 @@ pub(super) struct Played {
     pub(super) reservation: Placement,
     pub(super) inbox: mpsc::Receiver<(InstanceKey, Decision)>,
     pub(super) instance: InstanceId,
-    pub(super) usage: GpuUse,
+    pub(super) usage: GpuUsage,
     card: Option<GpuSpec>,
 }
 
@@ -164,7 +164,7 @@ impl Played {
         loop {
             match self.decision().await {
                 Decision::Yield => self.reservation.yielded(),
-                Decision::Command { number, order } => self.carry_out(number, order),
+                Decision::Command { number, command } => self.carry_out(number, command),
                 decision @ (Decision::Placed(_)
                 | Decision::Refused { .. }
                 | Decision::Granted
@@ -174,28 +174,33 @@ impl Played {
         }
     }
 
-    fn carry_out(&mut self, number: u64, order: GpuOrder) {
+    fn carry_out(&mut self, number: u64, command: ResidencyCommand) {
         let before = self.usage.resident_bytes;
-        match order {
-            GpuOrder::Evict { bytes } => self.usage.resident_bytes = before.saturating_sub(bytes),
-            GpuOrder::Restore => self.usage.resident_bytes = self.usage.managed_bytes,
-            GpuOrder::Report => {}
+        match command {
+            ResidencyCommand::Evict { bytes } => self.usage.resident_bytes = before.saturating_sub(bytes),
+            ResidencyCommand::Restore => self.usage.resident_bytes = self.usage.managed_bytes,
+            ResidencyCommand::Report => {}
         }
         let moved_bytes = before.abs_diff(self.usage.resident_bytes);
-        self.reservation.moved(GpuReport { number, moved_bytes, usage: self.usage, ..GpuReport::default() });
+        self.reservation.moved(ResidencyReport {
+            number,
+            moved_bytes,
+            usage: self.usage,
+            ..ResidencyReport::default()
+        });
     }
 
     /// Placed, started, ready, and everything of its limit allocated.
     pub(super) async fn run(&mut self, gib: u64) {
         let Decision::Placed(spec) = self.obey().await else { panic!("not placed") };
         let bytes = gib * GIB;
-        self.usage = GpuUse { managed_bytes: bytes, resident_bytes: bytes, ..GpuUse::default() };
+        self.usage = GpuUsage { managed_bytes: bytes, resident_bytes: bytes, ..GpuUsage::default() };
         self.reservation.ready();
         if spec.mode == GpuMode::Unified {
-            let Decision::Command { number, order: GpuOrder::Report } = self.decision().await else {
+            let Decision::Command { number, command: ResidencyCommand::Report } = self.decision().await else {
                 panic!("not asked")
             };
-            self.carry_out(number, GpuOrder::Report);
+            self.carry_out(number, ResidencyCommand::Report);
         }
         self.card = Some(spec);
     }
@@ -261,9 +266,9 @@ async fn an_idle_model_leaves_for_one_that_starts_and_comes_back_for_its_request
     let leaving = tokio::spawn(async move {
         let Decision::Yield = first.decision().await else { panic!("not asked to yield") };
         first.reservation.yielded();
-        let Decision::Command { number, order } = first.decision().await else { panic!("no command") };
-        assert!(matches!(order, GpuOrder::Evict { bytes } if bytes >= 2 * GIB), "{order:?}");
-        first.carry_out(number, order);
+        let Decision::Command { number, command } = first.decision().await else { panic!("no command") };
+        assert!(matches!(command, ResidencyCommand::Evict { bytes } if bytes >= 2 * GIB), "{command:?}");
+        first.carry_out(number, command);
         first
     });
     second.run(6).await;
@@ -355,7 +360,7 @@ async fn an_order_that_is_not_answered_costs_the_instance() {
                 Decision::Yield => mute.reservation.yielded(),
                 // The wrong number is no answer.
                 Decision::Command { number, .. } => {
-                    let report = GpuReport { number: number + 1, ..GpuReport::default() };
+                    let report = ResidencyReport { number: number + 1, ..ResidencyReport::default() };
                     mute.reservation.moved(report);
                 }
                 decision => return decision,
@@ -391,10 +396,10 @@ async fn a_lost_card_is_used_no_more() {
 async fn an_adopted_instance_keeps_its_memory_where_it_is() {
     let world = World::new(2);
     let mut model = world.adopted("a", 4, card(1).uuid.as_str());
-    let Decision::Command { number, order: GpuOrder::Report } = model.decision().await else {
+    let Decision::Command { number, command: ResidencyCommand::Report } = model.decision().await else {
         panic!("not asked what it has")
     };
-    model.carry_out(number, GpuOrder::Report);
+    model.carry_out(number, ResidencyCommand::Report);
     tokio::time::sleep(Duration::from_secs(3)).await;
     let on: Vec<_> = world.handle.view().gpus.iter().map(|gpu| (gpu.committed_bytes, gpu.resident_bytes)).collect();
     assert_eq!(on, [(0, 0), (4 * GIB, 4 * GIB)]);

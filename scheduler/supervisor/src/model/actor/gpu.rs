@@ -26,7 +26,7 @@ impl ModelActor {
             }
             Decision::Granted => lease.on_granted(now),
             Decision::Yield => lease.on_yield(),
-            Decision::Command { number, order } => instance.send_gpu_command(&ToWorker::Gpu { number, order }),
+            Decision::Command { number, command } => instance.send_gpu_command(&ToWorker::Gpu { number, command }),
             Decision::Report => instance.send_gpu_command(&ToWorker::Stats),
             Decision::End { displaced, message } => {
                 lease.is_ended = true;
@@ -44,7 +44,7 @@ impl Instance {
         if let Some(link) = self.worker().and_then(|worker| worker.link())
             && let Err(error) = link.send(message, &[])
         {
-            tracing::warn!(instance = %self.id, %error, "an order about GPU memory did not reach the worker");
+            tracing::warn!(instance = %self.id, %error, "a command about GPU memory did not reach the worker");
         }
     }
 }

@@ -1,29 +1,29 @@
-//! Orders about GPU memory, from the scheduler, carried out by the shims of one instance. Pure: events in, actions out.
+//! CommandQueue about GPU memory, from the scheduler, carried out by the shims of one instance. Pure: events in, actions out.
 //!
-//! One order runs at a time, the others wait in a short queue. It is answered when every shim that it was sent to has
+//! One command runs at a time, the others wait in a short queue. It is answered when every shim that it was sent to has
 //! answered or is gone, or at its deadline; a shim that has not answered by then is counted, and its late answer is
 //! recognised by its number and dropped. With several shims, an eviction of a part first queries each for its usage,
 //! and then takes from the largest first; for a shim that does not answer in time its last report is used.
 //!
 //! A connection is a shim's once it has said hello. Before, it is sent nothing and owes nothing: a program that
-//! connects and keeps silent does not hold up an order. Memory of such a process on the card stands in the account all
+//! connects and keeps silent does not hold up a command. Memory of such a process on the card stands in the account all
 //! the same.
 //!
-//! A shim answers each order once and sends nothing else. One that does otherwise, or leaves [`OWED`] orders
+//! A shim answers each command once and sends nothing else. One that does otherwise, or leaves [`OWED`] commands
 //! unanswered, is disconnected.
 
 use omni_gpu_protocol::control::{Command, CommandPacket, Report, ReportKind};
-use omni_node_protocol::instance::GpuOrder;
+use omni_node_protocol::instance::ResidencyCommand;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// How long an order may take: at the slowest copy that is still of use, 80 GB leave a card in this time.
+/// How long a command may take: at the slowest copy that is still of use, 80 GB leave a card in this time.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Longest wait of an eviction for the usage reports.
 const ASKING: Duration = Duration::from_secs(1);
-/// Orders that wait for the one before them.
+/// CommandQueue that wait for the one before them.
 const WAITING: usize = 8;
-/// Unanswered orders at which a shim is given up.
+/// Unanswered commands at which a shim is given up.
 const OWED: usize = 4;
 
 /// A connection of a shim.
@@ -32,9 +32,9 @@ pub(super) type Shim = u64;
 /// Something happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
-    /// The scheduler has sent an order.
-    Ordered { number: u64, order: GpuOrder },
-    /// A scheduler has come, whose numbers mean other orders.
+    /// The scheduler has sent a command.
+    Commanded { number: u64, command: ResidencyCommand },
+    /// A scheduler has come, whose numbers mean other commands.
     NewScheduler,
     /// New connection: a shim, once it says hello.
     Connected { shim: Shim },
@@ -42,7 +42,7 @@ pub(super) enum Event {
     Reported { shim: Shim, report: Option<Report> },
     /// A shim's process is gone, or it has closed its connection.
     Left { shim: Shim },
-    /// A shim takes no more orders: it does not read them.
+    /// A shim takes no more commands: it does not read them.
     NotReading { shim: Shim },
     /// A deadline may have passed.
     Tick,
@@ -51,15 +51,15 @@ pub(super) enum Event {
 /// Something to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Send an order to a shim.
+    /// Send a command to a shim.
     Send { shim: Shim, packet: CommandPacket },
-    /// Tell the scheduler what came of an order.
+    /// Tell the scheduler what came of a command.
     Answer(Answer),
     /// Close a shim's connection and say why in the log.
     Close { shim: Shim, why: &'static str },
 }
 
-/// Result of an order, as far as the shims report it.
+/// Result of a command, as far as the shims report it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Answer {
     /// The scheduler's.
@@ -70,12 +70,12 @@ pub(super) struct Answer {
     pub silent: u32,
 }
 
-/// The shims of an instance and their orders.
+/// The shims of an instance and their commands.
 #[derive(Debug, Default)]
-pub(super) struct Orders {
+pub(super) struct CommandQueue {
     shims: BTreeMap<Shim, State>,
     running: Option<Running>,
-    waiting: VecDeque<(u64, GpuOrder)>,
+    waiting: VecDeque<(u64, ResidencyCommand)>,
     /// The last number that went to a shim. Theirs, not the scheduler's: they never repeat.
     last: u64,
 }
@@ -83,7 +83,7 @@ pub(super) struct Orders {
 #[derive(Debug, Default)]
 struct State {
     has_said_hello: bool,
-    /// Numbers of the orders it has not answered.
+    /// Numbers of the commands it has not answered.
     owes: VecDeque<u64>,
     resident: u64,
 }
@@ -94,7 +94,7 @@ struct Running {
     asked: Option<u64>,
     /// Bytes still to be shared out, once all usage reports are there.
     to_evict: Option<u64>,
-    /// The number of the orders that are out.
+    /// The number of the commands that are out.
     number: u64,
     began: Duration,
     /// When it goes on without those that have not answered.
@@ -102,7 +102,7 @@ struct Running {
     answer: Answer,
 }
 
-impl Orders {
+impl CommandQueue {
     /// When to come back with a `Tick`.
     pub(super) fn deadline(&self) -> Option<Duration> {
         self.running.as_ref().map(|running| running.until)
@@ -111,7 +111,7 @@ impl Orders {
     /// Takes an event at a time since the start.
     pub(super) fn on(&mut self, event: Event, now: Duration) -> Vec<Action> {
         let mut actions = match event {
-            Event::Ordered { number, order } => self.asked(number, order),
+            Event::Commanded { number, command } => self.asked(number, command),
             Event::NewScheduler => {
                 self.waiting.clear();
                 if let Some(running) = &mut self.running {
@@ -128,19 +128,19 @@ impl Orders {
                 self.shims.remove(&shim);
                 vec![]
             }
-            Event::NotReading { shim } => self.disconnect(shim, "it does not read its orders"),
+            Event::NotReading { shim } => self.disconnect(shim, "it does not read its commands"),
             Event::Tick => vec![],
         };
         self.go_on(now, &mut actions);
         actions
     }
 
-    fn asked(&mut self, number: u64, order: GpuOrder) -> Vec<Action> {
+    fn asked(&mut self, number: u64, command: ResidencyCommand) -> Vec<Action> {
         if self.waiting.len() < WAITING {
-            self.waiting.push_back((number, order));
+            self.waiting.push_back((number, command));
             return vec![];
         }
-        // No shim was sent the order, so none has answered; with no shim left there would still be an order that was
+        // No shim was sent the command, so none has answered; with no shim left there would still be a command that was
         // not carried out.
         let silent = u32::try_from(self.greeted().count()).unwrap_or(u32::MAX).max(1);
         vec![Action::Answer(Answer { number, silent, ..Answer::default() })]
@@ -156,7 +156,7 @@ impl Orders {
             (ReportKind::Done, false) => return self.disconnect(shim, "it did not say hello first"),
             (ReportKind::Done, true) => {
                 let Some(place) = state.owes.iter().position(|number| *number == report.number) else {
-                    return self.disconnect(shim, "it answered an order that it was not given");
+                    return self.disconnect(shim, "it answered a command that it was not given");
                 };
                 state.owes.remove(place);
                 if let Some(running) = self.running.as_mut().filter(|running| running.number == report.number) {
@@ -180,8 +180,8 @@ impl Orders {
     fn go_on(&mut self, now: Duration, actions: &mut Vec<Action>) {
         loop {
             let Some(running) = &mut self.running else {
-                let Some((number, order)) = self.waiting.pop_front() else { return };
-                self.begin(number, order, now, actions);
+                let Some((number, command)) = self.waiting.pop_front() else { return };
+                self.begin(number, command, now, actions);
                 continue;
             };
             let unanswered = self.shims.values().filter(|state| state.owes.contains(&running.number)).count();
@@ -200,14 +200,14 @@ impl Orders {
         }
     }
 
-    fn begin(&mut self, number: u64, order: GpuOrder, now: Duration, actions: &mut Vec<Action>) {
-        let (command, to_evict) = match order {
-            GpuOrder::Evict { bytes } if bytes < u64::MAX && self.greeted().nth(1).is_some() => {
+    fn begin(&mut self, number: u64, residency: ResidencyCommand, now: Duration, actions: &mut Vec<Action>) {
+        let (command, to_evict) = match residency {
+            ResidencyCommand::Evict { bytes } if bytes < u64::MAX && self.greeted().nth(1).is_some() => {
                 (Command::Report, Some(bytes))
             }
-            GpuOrder::Evict { bytes } => (Command::Evict { bytes }, None),
-            GpuOrder::Restore => (Command::Restore, None),
-            GpuOrder::Report => (Command::Report, None),
+            ResidencyCommand::Evict { bytes } => (Command::Evict { bytes }, None),
+            ResidencyCommand::Restore => (Command::Restore, None),
+            ResidencyCommand::Report => (Command::Report, None),
         };
         let patience = if to_evict.is_some() { ASKING } else { PATIENCE };
         self.last += 1;
@@ -252,7 +252,7 @@ impl Orders {
         let Some(state) = self.shims.get_mut(&shim) else { return };
         state.owes.push_back(self.last);
         if state.owes.len() > OWED {
-            actions.extend(self.disconnect(shim, "it has not answered its orders"));
+            actions.extend(self.disconnect(shim, "it has not answered its commands"));
         } else {
             actions.push(Action::Send { shim, packet: CommandPacket { number: self.last, command } });
         }
