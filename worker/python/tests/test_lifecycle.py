@@ -42,7 +42,7 @@ def test_a_model_that_cannot_be_served(start, code, phase, exit_code, text):
 
 
 def test_a_module_that_is_not_there(start):
-    engine = start(ECHO, module="other")
+    engine = start(ECHO, engine={"kind": "python", "module": "other", "function": "handle_request"})
     assert engine.hear()["message"].endswith("ModuleNotFoundError: No module named 'other'")
     assert engine.wait() == 78
 

@@ -67,9 +67,7 @@ START = dict(
     instance="0123456789ab",
     model=model,
     snapshot=snapshot,
-    environment=environment,
-    module="model",
-    function="handle_request",
+    engine={"kind": "python", "environment": environment, "module": "model", "function": "handle_request"},
     memory_bytes=256 << 20,
     cpu_millis=1000,
     pids=64,
@@ -81,6 +79,10 @@ START = dict(
     log_lines_per_second=10,
     note="",
 )
+
+
+def engine(**change):
+    return {**START["engine"], **change}
 
 
 def start(**change):
@@ -127,9 +129,9 @@ print(
             "under another model's name": start(model=other),
             "ids": [start(instance=one) for one in ids],
             "snapshots": [start(snapshot=one) for one in ["../" * 8 + "etc", "/etc", "a" * 64, snapshot + "/.."]],
-            "environments": [start(environment=one) for one in ["../" * 8 + "etc", "/etc", "b" * 64]],
+            "environments": [start(engine=engine(environment=one)) for one in ["../" * 8 + "etc", "/etc", "b" * 64]],
             "models": [start(model=one) for one in ["../" * 8 + "etc", "/etc", "a/../b", "", "a\n", "x" * 4096]],
-            "modules": [start(module=one) for one in ["../x", "/etc/passwd", "os;import x", ""]],
+            "modules": [start(engine=engine(module=one)) for one in ["../x", "/etc/passwd", "os;import x", ""]],
             "limits": [
                 start(**one)
                 for one in [
