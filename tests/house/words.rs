@@ -1,7 +1,6 @@
 //! Rules about words: a comment begins with a noun or a verb of the field, and stands without the code below it.
 
 use crate::rust::comments;
-use crate::tree::Files;
 
 /// First words of sentences that cannot be understood alone, or whose subject is a person.
 const OPENERS: &str = "Anybody Everybody He His It Its Nobody Of One Ones She So Somebody Someone That Their Theirs These They \
@@ -10,27 +9,8 @@ const OPENERS: &str = "Anybody Everybody He His It Its Nobody Of One Ones She So
 /// Phrases of comments, each with its replacement.
 const PHRASES: &[(&str, &str)] = &[("What always holds", "Invariants")];
 
-/// Folders and files whose comments are still to be rewritten. Each must have a violation, and is taken off with its last.
-const EXEMPT: &[&str] = &[];
-
+/// Comments that begin otherwise.
 pub(crate) fn openers(path: &str, source: &str) -> Vec<String> {
-    if EXEMPT.iter().any(|place| path.starts_with(place)) { Vec::new() } else { violations(path, source) }
-}
-
-/// Entries of the list that are no longer needed.
-pub(crate) fn stale(files: &Files) -> Vec<String> {
-    let needed = |place: &str| {
-        let inside = files.iter().filter(|(path, _)| path.starts_with(place));
-        inside.into_iter().any(|(path, source)| !violations(path, source).is_empty())
-    };
-    EXEMPT
-        .iter()
-        .filter(|place| !needed(place))
-        .map(|place| format!("{place}: no comment to rewrite; take it off the list"))
-        .collect()
-}
-
-fn violations(path: &str, source: &str) -> Vec<String> {
     let blocks = if path.ends_with(".rs") { comments(source) } else { script_comments(source) };
     let opener = |text: &str| {
         let word = text.split(|c: char| !c.is_alphabetic()).next().unwrap_or("");
@@ -90,12 +70,12 @@ fn bad_openers_are_found() {
         "// Reads a file.\n//\n// What always holds: nothing.\n",
         "/// Whether\n/// it is.\nfn f() {}",
     ] {
-        assert_eq!(violations("a.rs", bad).len(), 1, "{bad}");
+        assert_eq!(openers("a.rs", bad).len(), 1, "{bad}");
     }
     for bad in
         ["# That one.\nx = 1\n", "\"\"\"It reads.\"\"\"\n", "def f():\n    \"\"\"Of all:\n\n    none.\n    \"\"\"\n"]
     {
-        assert_eq!(violations("a.py", bad).len(), 1, "{bad}");
+        assert_eq!(openers("a.py", bad).len(), 1, "{bad}");
     }
 }
 
@@ -108,13 +88,6 @@ fn good_comments_pass() {
         ("a.sh", "# Builds\n# This line goes on.\n"),
     ];
     for (path, source) in good {
-        assert_eq!(violations(path, source), Vec::<String>::new(), "{path}");
+        assert_eq!(openers(path, source), Vec::<String>::new(), "{path}");
     }
-}
-
-#[test]
-fn an_exemption_without_use_is_found() {
-    assert_eq!(stale(&Files::new()).len(), EXEMPT.len());
-    let all = EXEMPT.iter().map(|place| (format!("{place}x.rs"), "// What.\n".to_owned())).collect();
-    assert_eq!(stale(&all), Vec::<String>::new());
 }
