@@ -43,7 +43,7 @@ impl SingleModelWatch {
         let Some(model) = self.node.find(name.as_str()) else { return pending().await };
         let mut view = model.subscribe();
         loop {
-            let action = decide(view.borrow_and_update().seen());
+            let action = decide(view.borrow_and_update().service_status());
             let event = match action {
                 ServiceAction::Ready => Some(SingleEvent::Ready),
                 ServiceAction::End(fault) => Some(SingleEvent::Fault(fault)),

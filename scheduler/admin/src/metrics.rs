@@ -109,8 +109,8 @@ mod tests {
         model.outcomes(Api::WorkersAi).ok.inc();
         model.state(State::Ready, [State::Ready, State::Ready, State::Draining].into_iter());
         model.died("oom");
-        model.used("tokens".into(), 12);
-        model.waited(Duration::from_millis(3));
+        model.on_usage("tokens".into(), 12);
+        model.observe_wait(Duration::from_millis(3));
         let gpus = metrics.of_gpus();
         let instance = GpuInstance {
             model: "cowsay".into(),
@@ -157,12 +157,12 @@ mod tests {
         let metrics = Metrics::default();
         let all = |model: &ModelMetrics| {
             model.outcomes(Api::WorkersAi).ok.inc();
-            model.whole.observe(1.0);
+            model.total_time.observe(1.0);
             model.state(State::Ready, std::iter::empty());
             model.died("oom");
             model.died("healthcheck");
-            model.used("tokens".into(), 12);
-            model.waited(Duration::from_millis(3));
+            model.on_usage("tokens".into(), 12);
+            model.observe_wait(Duration::from_millis(3));
             model.oom_kills.inc();
             metrics.of_gpus().swapped_in("cowsay", Duration::from_millis(1));
         };

@@ -35,15 +35,15 @@ pub enum Decision {
     Granted,
     /// Send no more requests, and call [`Placement::yielded`] when nothing is in flight.
     Yield,
-    /// Send the worker this command; its report is passed to [`Placement::moved`].
+    /// Send the worker this command; its report is passed to [`Placement::on_report`].
     Command {
         /// Number that the report carries.
         number: u64,
         /// The command, as the worker receives it.
         command: ResidencyCommand,
     },
-    /// Ask the worker for its usage; the answer is passed to [`Placement::used`].
-    Report,
+    /// Ask the worker for its usage; the answer is passed to [`Placement::on_usage`].
+    SampleUsage,
     /// End the instance.
     End {
         /// Another instance needs the place of this one, which did nothing wrong: its next request starts it again.
@@ -214,12 +214,12 @@ impl Placement {
     }
 
     /// A request waits, and the instance is ready but not granted.
-    pub fn want(&self) {
+    pub fn request_grant(&self) {
         self.queue.push(self.key, InstanceEvent::Want);
     }
 
     /// No request waits any more.
-    pub fn unwanted(&self) {
+    pub fn withdraw_request(&self) {
         self.queue.push(self.key, InstanceEvent::Unwanted);
     }
 
@@ -234,12 +234,12 @@ impl Placement {
     }
 
     /// Passes on usage from the instance's accounting.
-    pub fn used(&self, usage: GpuUsage) {
+    pub fn on_usage(&self, usage: GpuUsage) {
         self.queue.push(self.key, InstanceEvent::Used(usage));
     }
 
     /// Passes on the report of a command.
-    pub fn moved(&self, report: ResidencyReport) {
+    pub fn on_report(&self, report: ResidencyReport) {
         self.queue.push(self.key, InstanceEvent::Moved(Box::new(report)));
     }
 }
@@ -314,7 +314,7 @@ mod tests {
         one.busy(true);
         one.busy(false);
         one.yielded();
-        one.want();
+        one.request_grant();
         one.busy(true);
         assert_eq!(said(&receiver), "0 Busy, 0 Idle, 0 Yielded, 0 Want, 0 Busy");
     }
@@ -323,14 +323,14 @@ mod tests {
     fn a_dropped_seat_says_that_the_instance_is_gone() {
         let ([one, two], receiver) = seats();
         drop(two);
-        one.want();
+        one.request_grant();
         assert_eq!(said(&receiver), "1 Gone, 0 Want");
     }
 
     #[tokio::test]
     async fn a_word_wakes_the_task_also_when_it_came_first() {
         let ([one, _two], receiver) = seats();
-        one.want();
+        one.request_grant();
         receiver.changed().await;
         assert_eq!(said(&receiver), "0 Want");
     }

@@ -60,7 +60,7 @@ impl InFlightRequest {
         } else {
             metrics.outcomes(self.api).error.inc()
         };
-        metrics.whole.observe(self.arrived.elapsed().as_secs_f64());
+        metrics.total_time.observe(self.arrived.elapsed().as_secs_f64());
     }
 
     /// Cancels the request, whose outcome the caller counts.

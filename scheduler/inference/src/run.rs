@@ -159,11 +159,11 @@ impl ModelRequest<'_> {
         if self.api.node.draining() {
             return Err(Failure::ShuttingDown);
         }
-        let front = self.model.first_admission().await;
-        match front.refusing {
+        let admission = self.model.first_admission().await;
+        match admission.refusing {
             // There is none for a model that this request starts again.
             Some(failure) => Err(failure),
-            None => front.content.ok_or(Failure::CannotStart { retry_after: RETRY_AFTER }),
+            None => admission.content.ok_or(Failure::CannotStart { retry_after: RETRY_AFTER }),
         }
     }
 
@@ -178,7 +178,7 @@ impl ModelRequest<'_> {
         let unread = incoming.take()?;
         let limits = &content.manifest.limits;
         let limits = BodyLimits { bytes: limits.body.bytes(), hand_over: limits.body_handover };
-        let received = body::receive(self.parts, handoff, unread, limits, &self.model.room, deadline).await?;
+        let received = body::receive(self.parts, handoff, unread, limits, &self.model.body_budget, deadline).await?;
         if received.upload.is_none() {
             *incoming = IncomingBody::Complete;
         }
@@ -217,7 +217,7 @@ impl ModelRequest<'_> {
         let worked = answered.saturating_duration_since(answer.sent_at);
         let took = answered.saturating_duration_since(self.arrived).as_secs_f64();
         let swap = answer.swap.map(|swap| swap.overlap_since(submitted)).filter(|time| !time.is_zero());
-        metrics.waited(queued);
+        metrics.observe_wait(queued);
         metrics.model_time.observe(worked.as_secs_f64());
         metrics.first_byte.observe(took);
         let is_whole = !matches!(answer.content, AnswerContent::Stream(_));
@@ -225,10 +225,10 @@ impl ModelRequest<'_> {
             request.on_end();
             request.release_body();
         }
-        let permit = reserve(&mut answer, self.parts.version, &self.model.room)?;
+        let permit = reserve(&mut answer, self.parts.version, &self.model.body_budget)?;
         if is_whole {
             metrics.outcomes(API).ok.inc();
-            metrics.whole.observe(took);
+            metrics.total_time.observe(took);
         }
         let version = HeaderValue::from_str(&answer.version);
         let mut response = respond(answer, request, upload, permit);

@@ -249,7 +249,7 @@ pub struct ModelMetrics {
     /// `omni_requests_total`, by API.
     outcomes: [Outcomes; Api::ALL.len()],
     /// `omni_request_duration_seconds{phase="total"}`.
-    pub whole: Histogram,
+    pub total_time: Histogram,
     /// `omni_request_duration_seconds{phase="model"}`.
     pub model_time: Histogram,
     /// `omni_time_to_first_byte_seconds`.
@@ -287,10 +287,10 @@ impl ModelMetrics {
                 OUTCOMES.map(|outcome| families.requests.get_or_create_owned(&labels(outcome)));
             Outcomes { ok, error, refused, cancelled }
         };
-        let [whole, model_time] = PHASES.map(phase);
+        let [total_time, model_time] = PHASES.map(phase);
         Self {
             outcomes: Api::ALL.map(outcomes),
-            whole,
+            total_time,
             model_time,
             first_byte: families.first_byte.get_or_create_owned(&label),
             in_flight: families.in_flight.get_or_create_owned(&label),
@@ -356,7 +356,7 @@ impl ModelMetrics {
     }
 
     /// Counts usage that the model reported. Its units are the model's choice: those beyond [`UNITS`] are counted together.
-    pub fn used(&self, unit: String, amount: u64) {
+    pub fn on_usage(&self, unit: String, amount: u64) {
         let mut known = self.families.known();
         let Some(Labels { units, .. }) = known.get_mut(&self.model) else { return };
         let unit = if units.contains(&unit) || units.len() < UNITS { unit } else { "other".to_owned() };
@@ -383,7 +383,7 @@ impl ModelMetrics {
     }
 
     /// Observes the time of a request in the queue.
-    pub fn waited(&self, time: Duration) {
+    pub fn observe_wait(&self, time: Duration) {
         self.queue_wait.observe(time.as_secs_f64());
     }
 }

@@ -295,7 +295,9 @@ impl Start {
             tmp_bytes: self.spec.tmp_bytes,
             host_network: self.spec.host_network,
             env: variables::of(&self.spec, &self.environment.python),
-            argv: vec![self.environment.python.display().to_string(), ENGINE.to_owned()],
+            argv: match &self.spec.engine {
+                EngineSpec::Python { .. } => vec![self.environment.python.display().to_string(), ENGINE.to_owned()],
+            },
             cwd: MODEL.into(),
         }
     }

@@ -292,7 +292,7 @@ impl GpuTask {
         let asked = |placed: &PlacedInstance| placed.card.is_some() && (all || placed.may_have_changed());
         let placed = self.placed.iter().filter(|(_, placed)| asked(placed));
         for key in placed.map(|(key, _)| *key).collect::<Vec<_>>() {
-            self.send(key, Decision::Report).await;
+            self.send(key, Decision::SampleUsage).await;
         }
         self.publish();
     }

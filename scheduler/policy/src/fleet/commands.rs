@@ -34,19 +34,19 @@ impl Fleet {
     pub(super) fn on_removed(&mut self) {
         self.target = Target::Removed;
         (self.serving, self.candidate, self.previous) = (None, None, None);
-        (self.wanted, self.start_requested, self.awaited) = (0, false, false);
+        (self.wanted, self.start_requested, self.start_needed) = (0, false, false);
     }
 
     pub(super) fn on_start(&mut self, now: Moment) {
         self.held = false;
         self.start_requested = self.target != Target::Removed;
-        (self.awaited, self.unasked, self.used_at) = (true, false, now);
+        (self.start_needed, self.failed_unrequested, self.used_at) = (true, false, now);
         self.generations.values_mut().for_each(GenerationState::reset_backoff);
     }
 
     pub(super) fn on_stop(&mut self) {
         self.held = true;
-        (self.start_requested, self.awaited) = (false, false);
+        (self.start_requested, self.start_needed) = (false, false);
         if let Some(candidate) = &mut self.candidate {
             candidate.strategy = RolloutStrategy::Parallel;
         }
@@ -56,7 +56,7 @@ impl Fleet {
     /// candidate, replaces every instance by a new one.
     pub(super) fn on_restart(&mut self, now: Moment, actions: &mut Vec<Action>) {
         self.held = false;
-        (self.awaited, self.unasked, self.used_at) = (true, false, now);
+        (self.start_needed, self.failed_unrequested, self.used_at) = (true, false, now);
         if let Some(candidate) = self.candidate.as_mut() {
             let lacked_capacity =
                 self.generations.get(&candidate.generation).is_some_and(GenerationState::lacked_capacity);

@@ -24,7 +24,7 @@ impl Fleet {
                 return !self.start_requested;
             }
         }
-        (self.start_requested, self.awaited, self.unasked) = (true, true, false);
+        (self.start_requested, self.start_needed, self.failed_unrequested) = (true, true, false);
         false
     }
 
@@ -102,7 +102,7 @@ impl Fleet {
         }
         // Requests that wait for the candidate wait for this generation again if the candidate fails.
         self.start_requested = self.candidate_is_coming();
-        self.awaited &= self.start_requested;
+        self.start_needed &= self.start_requested;
         !self.start_requested
     }
 
@@ -127,7 +127,7 @@ impl Fleet {
     /// The idle time of an instance started for a request begins now; that of one started to replace an idle instance
     /// continues from the last use of its model.
     pub(super) fn on_ready(&mut self, number: InstanceNumber, now: Moment) {
-        if self.awaited || self.instances.values().any(|instance| instance.in_use) {
+        if self.start_needed || self.instances.values().any(|instance| instance.in_use) {
             self.used_at = now;
         }
         if let Some(instance) = self.instances.get_mut(&number)
@@ -182,7 +182,7 @@ impl Fleet {
         let Some(record) = self.generations.get_mut(&generation) else { return };
         reckon(record);
         let gives_up = !record.start_state.is_coming();
-        self.unasked |= gives_up; // the waiting requests are refused
+        self.failed_unrequested |= gives_up; // the waiting requests are refused
         if self.serving == Some(generation) {
             self.start_requested |= !self.held;
         }
@@ -210,7 +210,7 @@ impl Fleet {
         let timeout =
             self.serving.and_then(|serving| self.generations.get(&serving)).map(|known| known.settings.idle_timeout);
         let is_over = timeout.is_some_and(|timeout| self.used_at.saturating_add(timeout) <= now);
-        if is_over && !self.awaited && !self.instances.values().any(|instance| instance.in_use) {
+        if is_over && !self.start_needed && !self.instances.values().any(|instance| instance.in_use) {
             self.start_requested = false;
         }
     }

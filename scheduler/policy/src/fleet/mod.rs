@@ -77,10 +77,10 @@ pub struct Fleet {
     /// The serving generation needs an instance whatever the load: a request waits, a command asked for it, or one
     /// died.
     start_requested: bool,
-    /// The instance is needed by a request or a command.
-    awaited: bool,
+    /// A request or a command needs the instance: it is started again even when the idle time is over.
+    start_needed: bool,
     /// A start failed, and nothing has asked for an instance since: no request, no command, no new content.
-    unasked: bool,
+    failed_unrequested: bool,
     /// Last use of the model: the end of a request, a command, a deployment.
     used_at: Moment,
     held: bool,
@@ -117,8 +117,8 @@ impl Fleet {
             announced: None,
             wanted: 0,
             start_requested: false,
-            awaited: false,
-            unasked: false,
+            start_needed: false,
+            failed_unrequested: false,
             used_at: Moment::ZERO,
             held,
             deaths,

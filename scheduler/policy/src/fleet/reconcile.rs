@@ -93,7 +93,7 @@ impl Fleet {
         if self.ready(serving) == 0 {
             return;
         }
-        (self.start_requested, self.awaited, self.unasked) = (false, false, false);
+        (self.start_requested, self.start_needed, self.failed_unrequested) = (false, false, false);
         if let Some(record) = self.generations.get_mut(&serving)
             && !record.was_ready
         {

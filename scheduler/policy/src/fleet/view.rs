@@ -70,7 +70,7 @@ impl Fleet {
     /// Returns whether a start of the serving generation now would be a retry that nothing has asked for.
     #[must_use]
     pub fn is_unsolicited_retry(&self) -> bool {
-        self.unasked
+        self.failed_unrequested
     }
 
     /// Returns whether the instance was asked to stop, so that its end is no death.

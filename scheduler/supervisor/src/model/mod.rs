@@ -74,7 +74,7 @@ pub enum Message {
     /// Decision of the capacity about the instance with this key.
     Capacity(ReservationId, capacity::Decision),
     /// An instance on the node has ended, after this model was refused capacity.
-    Room,
+    CapacityFreed,
     /// Have each instance report its statistics to this channel, which has space for all.
     Stats(mpsc::Sender<Stats>),
     /// Have all instances write their stacks; answered with the number of instances asked.
@@ -200,12 +200,12 @@ pub struct Model {
     /// Metrics.
     pub metrics: Arc<ModelMetrics>,
     /// Share of the memory for bodies.
-    pub room: Arc<BudgetShare>,
+    pub body_budget: Arc<BudgetShare>,
     inbox: mpsc::Sender<Message>,
     admission: watch::Receiver<AdmissionInfo>,
     view: watch::Receiver<View>,
     /// State as stored last; `None` once its directory was removed.
-    lasting: Mutex<Option<PersistedState>>,
+    persisted: Mutex<Option<PersistedState>>,
 }
 
 /// Published state of a model; ages go on from there.
@@ -229,7 +229,7 @@ impl View {
 
     /// Input of the policy of a node with a single model.
     #[must_use]
-    pub fn seen(&self) -> ServiceStatus {
+    pub fn service_status(&self) -> ServiceStatus {
         let model = &self.model;
         ServiceStatus {
             refused: model.directory.refused.is_some() && model.version.is_none(),
@@ -314,13 +314,13 @@ impl Model {
 
     /// Ends storing the state, as the directory was removed. Returns the state as stored last.
     pub fn retire(&self) -> Option<PersistedState> {
-        self.lasting.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.persisted.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Stores the state with `write`, unless the model is retired.
-    pub(crate) fn keep(&self, lasting: &PersistedState, write: impl FnOnce()) {
-        if let Some(kept) = &mut *self.lasting.lock().unwrap_or_else(PoisonError::into_inner) {
-            *kept = lasting.clone();
+    pub(crate) fn keep(&self, persisted: &PersistedState, write: impl FnOnce()) {
+        if let Some(kept) = &mut *self.persisted.lock().unwrap_or_else(PoisonError::into_inner) {
+            *kept = persisted.clone();
             write();
         }
     }
@@ -345,8 +345,8 @@ pub(crate) struct ActorEnds {
 pub(crate) fn new(
     name: ModelName,
     kept_log_bytes: usize,
-    (metrics, room): (ModelMetrics, Arc<BudgetShare>),
-    lasting: PersistedState,
+    (metrics, body_budget): (ModelMetrics, Arc<BudgetShare>),
+    persisted: PersistedState,
 ) -> (Arc<Model>, ActorEnds) {
     let (sender, inbox) = mpsc::channel(INBOX);
     let (admission_sender, admission) = watch::channel(AdmissionInfo { content: None, refusing: None, build: None });
@@ -357,11 +357,11 @@ pub(crate) fn new(
         logs: Arc::new(LogRing::new(kept_log_bytes)),
         signals: Arc::new(Signals::default()),
         metrics: Arc::new(metrics),
-        room,
+        body_budget,
         inbox: sender,
         admission,
         view,
-        lasting: Mutex::new(Some(lasting)),
+        persisted: Mutex::new(Some(persisted)),
     };
     (Arc::new(model), ends)
 }

@@ -148,7 +148,7 @@ impl Played {
             let Some((key, decision)) = message else { panic!("another message") };
             assert_eq!(key, self.reservation.key());
             match decision {
-                Decision::Report => self.reservation.used(self.usage),
+                Decision::SampleUsage => self.reservation.on_usage(self.usage),
                 Decision::Placed(_)
                 | Decision::Refused { .. }
                 | Decision::Granted
@@ -169,7 +169,7 @@ impl Played {
                 | Decision::Refused { .. }
                 | Decision::Granted
                 | Decision::End { .. }) => return decision,
-                Decision::Report => unreachable!("answered"),
+                Decision::SampleUsage => unreachable!("answered"),
             }
         }
     }
@@ -182,7 +182,7 @@ impl Played {
             ResidencyCommand::Report => {}
         }
         let moved_bytes = before.abs_diff(self.usage.resident_bytes);
-        self.reservation.moved(ResidencyReport {
+        self.reservation.on_report(ResidencyReport {
             number,
             moved_bytes,
             usage: self.usage,
@@ -280,7 +280,7 @@ async fn an_idle_model_leaves_for_one_that_starts_and_comes_back_for_its_request
     assert_eq!(world.handle.away(), HashSet::from([first.instance.to_string()]));
 
     let second = background(second);
-    first.reservation.want();
+    first.reservation.request_grant();
     assert_eq!(first.obey().await, Decision::Granted);
     assert_eq!(first.usage.resident_bytes, 6 * GIB);
     assert_eq!(world.metric("omni_gpu_swap_in_seconds_count{model=\"first\"}"), "1");
@@ -361,7 +361,7 @@ async fn an_order_that_is_not_answered_costs_the_instance() {
                 // The wrong number is no answer.
                 Decision::Command { number, .. } => {
                     let report = ResidencyReport { number: number + 1, ..ResidencyReport::default() };
-                    mute.reservation.moved(report);
+                    mute.reservation.on_report(report);
                 }
                 decision => return decision,
             }
@@ -403,7 +403,7 @@ async fn an_adopted_instance_keeps_its_memory_where_it_is() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     let on: Vec<_> = world.handle.view().gpus.iter().map(|gpu| (gpu.committed_bytes, gpu.resident_bytes)).collect();
     assert_eq!(on, [(0, 0), (4 * GIB, 4 * GIB)]);
-    model.reservation.want();
+    model.reservation.request_grant();
     assert_eq!(model.obey().await, Decision::Granted);
     assert_eq!(world.metric("omni_gpu_swap_bytes_total{direction=\"out\"}"), "0");
 

@@ -20,9 +20,9 @@ async fn looks_in_step_with_what_instances_say_are_believed_too() {
         loop {
             let Some((_, decision)) = cheat.inbox.recv().await else { panic!("another message") };
             match decision {
-                Decision::Report => {
+                Decision::SampleUsage => {
                     counted.fetch_add(1, Ordering::Relaxed);
-                    cheat.reservation.used(cheat.usage);
+                    cheat.reservation.on_usage(cheat.usage);
                 }
                 decision => return decision,
             }
@@ -49,7 +49,7 @@ async fn who_does_nothing_is_seldom_asked() {
     assert_eq!(asked(&mut model, 60).await, 2);
     model.reservation.busy(true);
     model.reservation.busy(false);
-    let Some((_, Decision::Report)) = model.inbox.recv().await else { panic!("not asked") };
+    let Some((_, Decision::SampleUsage)) = model.inbox.recv().await else { panic!("not asked") };
 }
 
 /// How often it is asked in so many seconds. It answers.
@@ -57,8 +57,8 @@ async fn asked(model: &mut Played, seconds: u64) -> u32 {
     let until = Instant::now() + Duration::from_secs(seconds);
     let mut count = 0;
     while let Ok(decision) = tokio::time::timeout_at(until, model.inbox.recv()).await {
-        assert!(matches!(decision, Some((_, Decision::Report))), "{decision:?}");
-        model.reservation.used(model.usage);
+        assert!(matches!(decision, Some((_, Decision::SampleUsage))), "{decision:?}");
+        model.reservation.on_usage(model.usage);
         count += 1;
     }
     count

@@ -151,7 +151,7 @@ impl ModelActor {
                 FrameOutcome::Continues => {}
                 FrameOutcome::Usage(used) => {
                     for (unit, amount) in used {
-                        self.model.metrics.used(unit, amount);
+                        self.model.metrics.on_usage(unit, amount);
                     }
                 }
                 FrameOutcome::Finished(id) => self.on_finished(number, id),
@@ -177,7 +177,7 @@ impl ModelActor {
         let id = RequestId(header.id);
         let is_awaited = self.requests.table.awaits_answer(number, header)?;
         let now = self.services.clock.instant(self.now);
-        let permit = is_awaited.then(|| self.model.room.incoming_response(header.length.into(), now)).flatten();
+        let permit = is_awaited.then(|| self.model.body_budget.incoming_response(header.length.into(), now)).flatten();
         if let Some(permit) = permit {
             self.requests.table.attach_permit(id, permit);
             return Ok(());

@@ -27,7 +27,7 @@ impl ModelActor {
             Decision::Granted => lease.on_granted(now),
             Decision::Yield => lease.on_yield(),
             Decision::Command { number, command } => instance.send_gpu_command(&ToWorker::Gpu { number, command }),
-            Decision::Report => instance.send_gpu_command(&ToWorker::Stats),
+            Decision::SampleUsage => instance.send_gpu_command(&ToWorker::Stats),
             Decision::End { displaced, message } => {
                 lease.is_ended = true;
                 tracing::warn!(model = %self.model.name, instance = %instance.id, "{message}");

@@ -60,7 +60,7 @@ impl ModelActor {
             | Message::WorkerDisconnected(_)
             | Message::Gpu(..)
             | Message::Capacity(..)
-            | Message::Room
+            | Message::CapacityFreed
             | Message::Stats(_)
             | Message::Stacks(_)
             | Message::History(_)

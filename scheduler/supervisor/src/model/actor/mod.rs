@@ -211,7 +211,7 @@ impl ModelActor {
             }
             Message::Gpu(key, decision) => self.on_gpu_decision(key, decision),
             Message::Capacity(key, decision) => self.on_capacity_decision(key, decision),
-            Message::Room => self.event(Event::CapacityFreed),
+            Message::CapacityFreed => self.event(Event::CapacityFreed),
             Message::Stats(answer) => self.request_stats(&answer),
             Message::Stacks(answer) => drop(answer.send(self.request_stacks())),
             Message::History(answer) => drop(answer.send(self.history())),

@@ -174,7 +174,7 @@ impl ModelActor {
         let Refusal { permanent, recreate_fits, message } = refusal;
         let Some(Instance { generation, .. }) = self.instances.remove(number) else { return };
         if let Some(inbox) = self.inbox.upgrade().filter(|_| !permanent) {
-            let mailbox = Mailbox::new(inbox, |()| Message::Room);
+            let mailbox = Mailbox::new(inbox, |()| Message::CapacityFreed);
             self.services.capacity.notify_when_freed(self.model.name.as_str(), mailbox);
         }
         self.status.shortage = shortage;

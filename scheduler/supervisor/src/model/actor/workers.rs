@@ -186,13 +186,13 @@ impl ModelActor {
             }
             FromWorker::Stats(stats) => {
                 if let (Some(lease), Some(usage)) = (&instance.lease, stats.gpu) {
-                    lease.placement().used(usage);
+                    lease.placement().on_usage(usage);
                 }
                 instance.on_stats(stats);
             }
             FromWorker::Gpu(report) => {
                 if let Some(lease) = &instance.lease {
-                    lease.placement().moved(report);
+                    lease.placement().on_report(report);
                 }
             }
             FromWorker::Exited(cause) => self.on_gone(number, &cause),

@@ -112,11 +112,11 @@ impl GpuLease {
             match (waits, *wanted_since) {
                 (true, None) => {
                     *wanted_since = Some(now);
-                    self.placement.want();
+                    self.placement.request_grant();
                 }
                 (false, Some(_)) => {
                     *wanted_since = None;
-                    self.placement.unwanted();
+                    self.placement.withdraw_request();
                 }
                 (true, Some(_)) | (false, None) => {}
             }
