@@ -75,7 +75,7 @@ fn a_launcher_that_serves_another_folder_is_replaced() {
     node.start_again();
     node.says("fresh", "well");
     assert!(node.launcher().is_some_and(|now| now != launcher) && !is_alive(keeper), "{}", node.log());
-    assert!(node.log().contains("was started for other folders: it is replaced"), "{}", node.log());
+    assert!(node.log().contains("was started for other folders and is replaced"), "{}", node.log());
     wait_for("the model of the other folder to end", PATIENCE, || (!is_alive(engine)).then_some(()));
     assert_eq!(node.http().run("old", &json!(0)).status, 404);
     node.stop();

@@ -200,7 +200,9 @@ fn a_stop_during_a_hand_over_is_passed_on() {
     process::stop(second);
     assert!(!node.log().contains("the successor serves"), "the machine is too slow for this test\n{}", node.log());
     kill(first, Signal::SIGTERM).unwrap();
-    wait_for("the signal", PATIENCE, || node.log().contains("the scheduler that gets them is stopped").then_some(()));
+    wait_for("the signal", PATIENCE, || {
+        node.log().contains("the scheduler that gets the models is stopped").then_some(())
+    });
     kill(worker, Signal::SIGCONT).unwrap();
     kill(second, Signal::SIGCONT).unwrap();
     assert_eq!(successor(&asked.wait_with_output().unwrap(), &node), second);
