@@ -72,31 +72,31 @@ fn descriptors(instance: &Instance) -> usize {
 }
 
 #[test]
-fn orders_reach_the_shim_and_answers_the_scheduler() {
+fn commands_reach_the_shim_and_answers_the_scheduler() {
     let host = Host::new();
     let (instance, mut scheduler) = start(
         &host,
         "shim = Shim(managed=100, device=7, host=3).hello().record()
 tell(connected=True)
-tell(orders=shim.serve(4))",
+tell(commands=shim.serve(4))",
     );
     assert_eq!(scheduler.welcome.gpu, instance.spec.gpu.as_ref().map(|gpu| gpu.spec.clone()));
     assert_eq!(hears(&mut scheduler, "connected"), true);
     let usage = |resident_bytes| GpuUsage { managed_bytes: 100, resident_bytes, device_bytes: 7, host_bytes: 3 };
     assert_eq!(stats(&mut scheduler).gpu, Some(usage(100)));
-    let orders = [
+    let commands = [
         (ResidencyCommand::Evict { bytes: 30 }, 30, 70),
         (ALL, 70, 0),
         (ResidencyCommand::Restore, 100, 100),
         (ResidencyCommand::Report, 0, 100),
     ];
-    for (number, (what, moved, resident)) in (10..).zip(orders) {
+    for (number, (what, moved, resident)) in (10..).zip(commands) {
         let report = report_of(&mut scheduler, number, what);
-        assert_eq!((report.number, report.moved_bytes, report.error, report.silent), (number, moved, 0, 0));
+        assert_eq!((report.number, report.moved_bytes, report.error, report.unanswered), (number, moved, 0, 0));
         assert_eq!(report.usage, usage(resident));
     }
     let seen = json!([[1, 30], [1, u64::MAX], [2, 0], [3, 0]]);
-    assert_eq!(hears(&mut scheduler, "orders"), seen);
+    assert_eq!(hears(&mut scheduler, "commands"), seen);
     end(instance);
 }
 
@@ -111,7 +111,7 @@ fn an_eviction_takes_from_the_process_that_has_the_most() {
         shim.managed = shim.resident = managed  # allocated since
         shim.record()
         tell(connected=managed)
-        tell(orders=[managed, *shim.serve(2 if managed > 10 else 1)])
+        tell(commands=[managed, *shim.serve(2 if managed > 10 else 1)])
         os._exit(0)
 while True:
     try: os.wait()
@@ -121,9 +121,9 @@ while True:
         hears(&mut scheduler, "connected");
     }
     let report = report_of(&mut scheduler, 1, ResidencyCommand::Evict { bytes: 1100 });
-    assert_eq!((report.moved_bytes, report.silent), (1100, 0));
-    let mut seen: Vec<Value> = (0..3).map(|_| hears(&mut scheduler, "orders")).collect();
-    seen.sort_by_key(|orders| orders[0].as_u64());
+    assert_eq!((report.moved_bytes, report.unanswered), (1100, 0));
+    let mut seen: Vec<Value> = (0..3).map(|_| hears(&mut scheduler, "commands")).collect();
+    seen.sort_by_key(|commands| commands[0].as_u64());
     assert_eq!(seen, [json!([10, [3, 0]]), json!([200, [3, 0], [1, 100]]), json!([1000, [3, 0], [1, 1000]])]);
     wait_until("the children are gone", || {
         let report = report_of(&mut scheduler, 2, ResidencyCommand::Report);
@@ -133,12 +133,12 @@ while True:
 }
 
 #[test]
-fn an_order_without_shims_to_ask_is_answered_at_once() {
+fn a_command_without_shims_to_ask_is_answered_at_once() {
     let host = Host::new();
     let (instance, mut scheduler) = start(&host, "");
     for (number, what) in (1..).zip([ALL, ResidencyCommand::Restore, ResidencyCommand::Report]) {
         let report = report_of(&mut scheduler, number, what);
-        assert_eq!((report.number, report.moved_bytes, report.silent), (number, 0, 0));
+        assert_eq!((report.number, report.moved_bytes, report.unanswered), (number, 0, 0));
     }
     end(instance);
     let instance = host.start(body("ready()\nhear()"));
@@ -155,7 +155,7 @@ fn an_order_without_shims_to_ask_is_answered_at_once() {
 }
 
 #[test]
-fn a_process_that_dies_ends_its_part_of_the_order() {
+fn a_process_that_dies_ends_its_part_of_the_command() {
     let host = Host::new();
     let (instance, mut scheduler) = start(
         &host,
@@ -164,14 +164,14 @@ if os.fork() == 0:
     # A copy of the parent's connection: only its own counts.
     shim = Shim(managed=9).hello()
     tell(connected=os.getpid())
-    shim.order()
+    shim.next_command()
     os._exit(0)
 os.wait()
-tell(orders=keeps.serve(1))",
+tell(commands=keeps.serve(1))",
     );
     hears(&mut scheduler, "connected");
     let report = report_of(&mut scheduler, 1, ALL);
-    assert_eq!((report.moved_bytes, report.silent), (5, 0));
+    assert_eq!((report.moved_bytes, report.unanswered), (5, 0));
     end(instance);
 }
 
@@ -191,7 +191,7 @@ os.wait()",
     );
     hears(&mut scheduler, "orphan");
     let report = report_of(&mut scheduler, 1, ALL);
-    assert_eq!((report.moved_bytes, report.silent), (0, 0), "nobody is waited for");
+    assert_eq!((report.moved_bytes, report.unanswered), (0, 0), "nobody is waited for");
     end(instance);
 }
 
@@ -203,17 +203,17 @@ fn a_silent_connection_does_not_block_others() {
         "silent = Shim()
 shim = Shim(managed=9).hello()
 tell(connected=True)
-tell(orders=shim.serve(1))",
+tell(commands=shim.serve(1))",
     );
     hears(&mut scheduler, "connected");
     let report = report_of(&mut scheduler, 1, ResidencyCommand::Evict { bytes: 5 });
-    assert_eq!((report.moved_bytes, report.silent), (5, 0));
-    assert_eq!(hears(&mut scheduler, "orders"), json!([[1, 5]]), "no question first: there is one shim");
+    assert_eq!((report.moved_bytes, report.unanswered), (5, 0));
+    assert_eq!(hears(&mut scheduler, "commands"), json!([[1, 5]]), "no question first: there is one shim");
     end(instance);
 }
 
 #[test]
-fn a_shim_that_never_answers_delays_only_its_order() {
+fn a_shim_that_never_answers_delays_only_its_command() {
     let host = Host::new();
     let (instance, mut scheduler) = start(
         &host,
@@ -230,7 +230,7 @@ fn a_shim_that_never_answers_delays_only_its_order() {
     stats(&mut scheduler);
     scheduler.send(&ToWorker::Gpu { number: 10, command: ALL });
     let refused = answer(&mut scheduler);
-    assert_eq!((refused.number, refused.silent), (10, 1), "the queue has a bound");
+    assert_eq!((refused.number, refused.unanswered), (10, 1), "the queue has a bound");
     let mut second = instance.connect();
     second.send(&ToWorker::Gpu { number: 1, command: ResidencyCommand::Report });
     stats(&mut second);
@@ -342,7 +342,7 @@ for content in (b'', b'omnigpu2', b'\\xff' * size, os.urandom(size), b'omnigpu2'
         assert_eq!((usage.managed_bytes, usage.resident_bytes), (full, full), "{number}");
         assert_eq!((usage.device_bytes, usage.host_bytes), (full, full), "{number}");
         let report = report_of(&mut scheduler, number, ResidencyCommand::Restore);
-        assert_eq!((report.number, report.silent), (number, 0));
+        assert_eq!((report.number, report.unanswered), (number, 0));
     }
     end(instance);
 }

@@ -201,5 +201,5 @@ pub struct ResidencyReport {
     /// The first `CUresult` other than success that a process met; 0 for none.
     pub error: u32,
     /// Processes that did not answer within the worker's bound.
-    pub silent: u32,
+    pub unanswered: u32,
 }

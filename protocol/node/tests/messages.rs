@@ -75,7 +75,7 @@ fn worker() {
     };
     let with_gpu = Welcome { gpu: Some(gpu()), ending: true, ..welcome.clone() };
     let usage = GpuUsage { managed_bytes: 5, resident_bytes: 4, device_bytes: 3, host_bytes: 2 };
-    let moved = ResidencyReport { number: 7, moved_bytes: 1, micros: 2, usage, error: 2, silent: 1 };
+    let moved = ResidencyReport { number: 7, moved_bytes: 1, micros: 2, usage, error: 2, unanswered: 1 };
     let stats = Stats { memory_bytes: 1, memory_limit_bytes: 2, cpu_usec: 3, pids: 4, ..Stats::default() };
     let line = |stream| FromWorker::Log(LogLine { seq: 1, unix_ms: 1_700_000_000_000, stream, text: "moo".into() });
     let mut messages = vec![

@@ -15,7 +15,7 @@ pub(super) fn command(command: Command) -> ResidencyCommand {
 
 /// Report of a command.
 pub(super) fn report(report: &ResidencyReport) -> Report {
-    let ResidencyReport { number, usage, error, silent: unanswered, moved_bytes: _, micros: _ } = *report;
+    let ResidencyReport { number, usage, error, unanswered, moved_bytes: _, micros: _ } = *report;
     Report { number, usage: self::usage(usage), error, unanswered }
 }
 

@@ -34,16 +34,16 @@ class Shim:
     def done(self, number, moved=0, error=0):
         self.socket.send(self.packet(2, number, moved, error))
 
-    def order(self):
-        """The next order: number, verb, bytes; None at the end of the connection."""
+    def next_command(self):
+        """The next command: number, verb, bytes; None at the end of the connection."""
         packet = self.socket.recv(100)
         return struct.unpack("<3Q", packet) if packet else None
 
-    def serve(self, orders):
-        """Carries out this many orders as a shim with ideal memory, and returns what they were."""
+    def serve(self, count):
+        """Carries out this many commands as a shim with ideal memory, and returns what they were."""
         seen = []
-        for _ in range(orders):
-            number, verb, size = self.order()
+        for _ in range(count):
+            number, verb, size = self.next_command()
             moved = {EVICT: min(size, self.resident), RESTORE: self.managed - self.resident, REPORT: 0}[verb]
             self.resident += {EVICT: -moved, RESTORE: moved, REPORT: 0}[verb]
             self.record()

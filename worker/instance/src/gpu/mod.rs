@@ -221,7 +221,7 @@ impl Memory {
             micros: answer.micros,
             usage: self.usage(),
             error: answer.error,
-            silent: answer.silent,
+            unanswered: answer.unanswered,
         }
     }
 

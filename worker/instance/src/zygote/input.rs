@@ -12,7 +12,7 @@ use omni_node_protocol::instance::LogLine;
 use omni_node_protocol::zygote::FromZygote;
 use omni_sandbox::Report;
 
-/// ProgramSockets of processes that are read in one round.
+/// Reports of processes that are read in one round.
 const REPORTS: usize = 256;
 
 impl Keeper<'_> {

@@ -1,4 +1,4 @@
-//! CommandQueue about GPU memory, from the scheduler, carried out by the shims of one instance. Pure: events in, actions out.
+//! Commands about GPU memory, from the scheduler, carried out by the shims of one instance. Pure: events in, actions out.
 //!
 //! One command runs at a time, the others wait in a short queue. It is answered when every shim that it was sent to has
 //! answered or is gone, or at its deadline; a shim that has not answered by then is counted, and its late answer is
@@ -21,7 +21,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Longest wait of an eviction for the usage reports.
 const ASKING: Duration = Duration::from_secs(1);
-/// CommandQueue that wait for the one before them.
+/// Longest queue of commands behind the running one.
 const WAITING: usize = 8;
 /// Unanswered commands at which a shim is given up.
 const OWED: usize = 4;
@@ -67,7 +67,7 @@ pub(super) struct Answer {
     pub moved_bytes: u64,
     pub micros: u64,
     pub error: u32,
-    pub silent: u32,
+    pub unanswered: u32,
 }
 
 /// The shims of an instance and their commands.
@@ -142,8 +142,8 @@ impl CommandQueue {
         }
         // No shim was sent the command, so none has answered; with no shim left there would still be a command that was
         // not carried out.
-        let silent = u32::try_from(self.greeted().count()).unwrap_or(u32::MAX).max(1);
-        vec![Action::Answer(Answer { number, silent, ..Answer::default() })]
+        let unanswered = u32::try_from(self.greeted().count()).unwrap_or(u32::MAX).max(1);
+        vec![Action::Answer(Answer { number, unanswered, ..Answer::default() })]
     }
 
     fn on_report(&mut self, shim: Shim, report: Option<Report>) -> Vec<Action> {
@@ -171,7 +171,7 @@ impl CommandQueue {
     fn disconnect(&mut self, shim: Shim, why: &'static str) -> Vec<Action> {
         let Some(state) = self.shims.remove(&shim) else { return vec![] };
         if let Some(running) = self.running.as_mut().filter(|running| state.owes.contains(&running.number)) {
-            running.answer.silent = running.answer.silent.saturating_add(1);
+            running.answer.unanswered = running.answer.unanswered.saturating_add(1);
         }
         vec![Action::Close { shim, why }]
     }
@@ -193,7 +193,8 @@ impl CommandQueue {
                 self.share_out(bytes, actions);
                 continue;
             }
-            running.answer.silent = running.answer.silent.saturating_add(u32::try_from(unanswered).unwrap_or(u32::MAX));
+            running.answer.unanswered =
+                running.answer.unanswered.saturating_add(u32::try_from(unanswered).unwrap_or(u32::MAX));
             running.answer.micros = u64::try_from(now.saturating_sub(running.began).as_micros()).unwrap_or(u64::MAX);
             actions.extend(running.asked.map(|number| Action::Answer(Answer { number, ..running.answer })));
             self.running = None;

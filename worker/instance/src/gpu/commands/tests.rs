@@ -58,7 +58,7 @@ fn an_instance_without_shims_answers_at_once() {
 }
 
 #[test]
-fn a_single_shim_is_sent_the_order_itself() {
+fn a_single_shim_is_sent_the_command_itself() {
     for (residency, command) in [
         (ResidencyCommand::Evict { bytes: 9 }, Command::Evict { bytes: 9 }),
         (ALL, Command::Evict { bytes: u64::MAX }),
@@ -160,7 +160,7 @@ fn silent_shims_are_counted_and_their_late_answers_dropped() {
     commands.on(failed(2, 1, 999), ms(11));
     assert_eq!(commands.deadline(), Some(ms(10) + PATIENCE));
     let micros = u64::try_from(PATIENCE.as_micros()).unwrap();
-    let late = Answer { number: 1, moved_bytes: 0, micros, error: 999, silent: 2 };
+    let late = Answer { number: 1, moved_bytes: 0, micros, error: 999, unanswered: 2 };
     assert_eq!(commands.on(Event::Tick, ms(10) + PATIENCE), [Action::Answer(late)]);
     assert_eq!(commands.on(done(1, 1, 5, 5), ms(90_000)), []);
     let actions = commands.on(asked(2, ResidencyCommand::Report), ms(90_001));
@@ -169,7 +169,7 @@ fn silent_shims_are_counted_and_their_late_answers_dropped() {
 }
 
 #[test]
-fn an_order_ends_when_the_last_shim_is_gone() {
+fn a_command_ends_when_the_last_shim_is_gone() {
     let mut commands = with(&[1, 1]);
     commands.on(asked(1, ALL), ms(0));
     commands.on(done(1, 1, 5, 0), ms(1));
@@ -178,12 +178,12 @@ fn an_order_ends_when_the_last_shim_is_gone() {
 }
 
 #[test]
-fn orders_run_one_after_the_other_and_the_queue_has_a_bound() {
+fn commands_run_one_after_the_other_and_the_queue_has_a_bound() {
     let mut commands = with(&[1]);
     for number in 1..=9 {
         assert_eq!(sent(&commands.on(asked(number, ResidencyCommand::Report), ms(0))).len(), usize::from(number == 1));
     }
-    let refused = Answer { number: 10, silent: 1, ..Answer::default() };
+    let refused = Answer { number: 10, unanswered: 1, ..Answer::default() };
     assert_eq!(commands.on(asked(10, ALL), ms(0)), [Action::Answer(refused)]);
     for number in 1..=9 {
         let actions = commands.on(done(1, number, 0, 0), ms(0));
@@ -193,7 +193,7 @@ fn orders_run_one_after_the_other_and_the_queue_has_a_bound() {
 }
 
 #[test]
-fn a_new_scheduler_gets_no_answers_to_earlier_orders() {
+fn a_new_scheduler_gets_no_answers_to_earlier_commands() {
     let mut commands = with(&[1]);
     commands.on(asked(1, ALL), ms(0));
     commands.on(asked(2, ResidencyCommand::Restore), ms(0));
@@ -217,8 +217,8 @@ fn a_shim_that_violates_the_protocol_is_disconnected_and_counts_as_silent() {
         let mut commands = with(&[1]);
         commands.on(asked(1, ALL), ms(0));
         let actions = commands.on(event, ms(1));
-        let silent = Answer { number: 1, micros: 1000, silent: 1, ..Answer::default() };
-        assert_eq!(actions, [Action::Close { shim: 1, why }, Action::Answer(silent)], "{event:?}");
+        let unanswered = Answer { number: 1, micros: 1000, unanswered: 1, ..Answer::default() };
+        assert_eq!(actions, [Action::Close { shim: 1, why }, Action::Answer(unanswered)], "{event:?}");
         assert_eq!(commands.on(event, ms(2)), [], "it is gone already");
     }
     let mut commands = CommandQueue::default();
@@ -238,8 +238,8 @@ fn a_shim_that_never_answers_is_disconnected() {
     }
     let actions = commands.on(asked(5, ALL), now);
     let why = "it has not answered its commands";
-    let silent = Answer { number: 5, silent: 1, ..Answer::default() };
-    assert_eq!(actions, [Action::Close { shim: 1, why }, Action::Answer(silent)]);
+    let unanswered = Answer { number: 5, unanswered: 1, ..Answer::default() };
+    assert_eq!(actions, [Action::Close { shim: 1, why }, Action::Answer(unanswered)]);
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn any_event() -> impl Strategy<Value = Event> {
 proptest! {
     /// For any behaviour of the shims, every command of a scheduler that stays is answered once, and in time.
     #[test]
-    fn every_order_is_answered_once(events in prop::collection::vec((any_event(), 0..2000_u64), 0..200)) {
+    fn every_command_is_answered_once(events in prop::collection::vec((any_event(), 0..2000_u64), 0..200)) {
         let (mut commands, mut now) = (CommandQueue::default(), ms(0));
         let (mut open, mut unasked) = (Vec::new(), 0_usize);
         let mut hear = |actions: Vec<Action>, open: &mut Vec<u64>| {
