@@ -1,4 +1,5 @@
-//! The control API's values: what `omnictl` and the scheduler say to each other over `<runtime-dir>/control.sock`.
+//! The control API's values: what `omnictl` and the scheduler say to each other over `<runtime-dir>/control/control.sock`,
+//! which the link `<runtime-dir>/control.sock` leads to.
 //!
 //! REST over HTTP/1.1, JSON bodies, errors as RFC 9457 problem documents ([`Problem`]). Routes (a model's name is one
 //! percent-encoded segment: `@cf/meta/x` is `@cf%2Fmeta%2Fx`):

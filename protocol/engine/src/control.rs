@@ -44,7 +44,7 @@ pub struct Boot {
     pub cache_dir: String,
     /// Directory of the weights, when the manifest names some.
     pub weights_dir: Option<String>,
-    /// `"cpu"` or `"cuda"`.
+    /// `"cpu"`, or `"cuda:0"` for a model with a GPU.
     pub device: String,
     /// Requests that may run at the same time.
     pub concurrency: u32,

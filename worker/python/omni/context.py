@@ -87,7 +87,7 @@ class Context:
 
     @property
     def device(self) -> str:
-        """`"cpu"` or `"cuda"`."""
+        """`"cpu"`, or `"cuda:0"` for a model with a GPU."""
         return self._instance.device
 
     @property

@@ -1,4 +1,5 @@
-//! Control API on `<runtime-dir>/control.sock`, which `omnictl` uses. Its values are in `omni-control-api`.
+//! Control API on `<runtime-dir>/control/control.sock`, which `omnictl` uses through the link `<runtime-dir>/control.sock`.
+//! Its values are in `omni-control-api`.
 
 mod logs;
 mod refusal;
