@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn one_second_of_requests_at_once_then_evenly() {
+    fn a_burst_is_one_second_of_requests_then_evenly() {
         let (limits, mut quota) = (QuotaLimits::new(None, Some(4.0)), Quota::default());
         for _ in 0..4 {
             quota.admit(&limits, ms(0)).unwrap();

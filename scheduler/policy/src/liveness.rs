@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_nothing_is_asked_and_then_silent() {
+    fn a_silent_peer_is_probed_then_unresponsive() {
         let mut liveness = Liveness::new(EVERY, at(5));
         assert_eq!((liveness.check(at(14)), liveness.due()), (Check::Alive, at(15)));
         assert_eq!((liveness.check(at(15)), liveness.is_asked()), (Check::Probe, true));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn who_speaks_is_not_asked() {
+    fn a_responding_peer_is_not_probed() {
         let mut liveness = Liveness::new(EVERY, at(0));
         liveness.heard(at(9));
         assert_eq!(liveness.check(at(18)), Check::Alive);
@@ -105,7 +105,7 @@ mod tests {
 
     /// A scheduler that was stopped for an hour must not end everything that it finds silent when it goes on.
     #[test]
-    fn who_looks_late_waits_once_more() {
+    fn a_late_check_waits_once_more() {
         let mut liveness = Liveness::new(EVERY, at(0));
         assert_eq!(liveness.check(at(10)), Check::Probe);
         assert_eq!((liveness.check(at(3600)), liveness.is_asked()), (Check::Alive, true));

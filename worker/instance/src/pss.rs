@@ -38,7 +38,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn the_sum_is_found() {
+    fn pss_is_parsed() {
         let text = "55d0-7ffc ---p 00000000 00:00 0  [rollup]\nRss:    9000 kB\nPss:    1234 kB\nPss_Dirty:   7 kB\n";
         assert_eq!(kib(text, "Pss:"), Some(1234));
         assert_eq!(kib("Rss: 1 kB\n", "Pss:"), None);
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn who_maps_very_much_is_not_asked_about() {
+    fn pss_of_very_large_mappings_is_not_read() {
         // Reading pages that were never written takes page tables and no memory.
         let code = "import mmap, sys
 private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS

@@ -105,7 +105,7 @@ fn the_one_that_is_idle_longest_makes_room() {
 }
 
 #[test]
-fn who_hopes_is_helped_by_the_next_look() {
+fn a_pending_reservation_is_granted_at_a_later_poll() {
     let world = World::new(10);
     let (one, two) = (world.reserve("a", 7), world.reserve("b", 7));
     one.on_serving(SECOND);
@@ -136,7 +136,7 @@ fn room_of_one_that_leaves_is_counted_on() {
 }
 
 #[test]
-fn who_has_left_is_told_nothing() {
+fn a_dropped_reservation_gets_no_decision() {
     let world = World::new(10);
     let gone = world.reserve("a", 6).id();
     assert_eq!(world.decisions(), []);

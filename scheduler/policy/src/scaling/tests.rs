@@ -49,7 +49,7 @@ fn a_short_burst_wants_no_more_than_one() {
 
 /// A queue that is being emptied wants only as many as it still has.
 #[test]
-fn what_is_over_needs_no_instance() {
+fn ended_load_needs_no_instance() {
     let mut demand = loaded(&[(0, 100)]);
     demand.observe(3, ms(100));
     assert_eq!(wanted(&demand, MANY, &[100, 150, 2000]), [5, 5, 5], "an average of 5, once");
@@ -57,7 +57,7 @@ fn what_is_over_needs_no_instance() {
 }
 
 #[test]
-fn what_was_wanted_is_wanted_for_half_a_minute() {
+fn wanted_instances_are_kept_for_half_a_minute() {
     let demand = loaded(&[(0, 3), (10_500, 0)]);
     assert_eq!(wanted(&demand, MANY, &[10_500, 40_400, 40_999, 41_000, 90_000]), [3, 3, 3, 0, 0]);
     let demand = loaded(&[(0, 3), (10_000, 1)]);
@@ -96,7 +96,7 @@ fn the_number_is_explained() {
 }
 
 #[test]
-fn it_wakes_while_the_number_can_change_and_not_after() {
+fn the_policy_wakes_only_while_the_number_can_change() {
     let demand = loaded(&[(0, 2)]);
     assert_eq!(demand.wake_at(ms(10), MANY), Some(ms(100)));
     assert_eq!(demand.wake_at(ms(10), Bounds { max: 1, ..MANY }), None);

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_instance_cannot_be_started_with_is_refused() {
+    fn content_that_cannot_start_an_instance_is_refused() {
         let json = format!("'[{}1]'", "\"a\",".repeat(7_500));
         let values = format!("[env]\nA = {json}\nB = {json}\n");
         assert!(values.len() < 64 << 10, "the file is not too long");
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_refused_fits_into_every_message() {
+    fn accepted_content_fits_into_every_message() {
         let manifest = |quotes: usize| {
             let preload = vec!["'a'"; 256].join(", ");
             format!("[python]\npreload = [{preload}]\n[env]\nA = '{}'\n", "\"".repeat(quotes))

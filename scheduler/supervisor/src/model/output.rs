@@ -109,7 +109,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_but_the_marks(line in "(<[0-9]>|INFO \\[|ERROR \\[)?[ -~]{0,60}") {
+        fn only_level_marks_are_removed_from_a_line(line in "(<[0-9]>|INFO \\[|ERROR \\[)?[ -~]{0,60}") {
             prop_assert!(line.ends_with(output(&line).text));
         }
     }

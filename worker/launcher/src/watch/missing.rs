@@ -29,7 +29,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn gone_is_what_is_away_at_looks_that_lie_apart() {
+    fn a_directory_is_gone_when_missing_at_two_spaced_looks() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<String>>();

@@ -289,7 +289,7 @@ async fn an_idle_model_leaves_for_one_that_starts_and_comes_back_for_its_request
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_cannot_be_placed_is_told_why() {
+async fn a_refused_placement_has_its_reason() {
     let world = World::new(1);
     let (permanent, message) = refused(&world, 11, GpuMode::Unified).await;
     assert!(permanent && message.contains("11GiB") && message.contains("10GiB"), "{message}");
@@ -348,7 +348,7 @@ async fn a_process_that_goes_past_the_shim_costs_its_instance() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_order_that_is_not_answered_costs_the_instance() {
+async fn a_command_that_is_not_answered_costs_the_instance() {
     let world = World::new(1);
     let mut mute = world.model("mute", 6);
     mute.run(6).await;

@@ -41,7 +41,7 @@ async fn looks_in_step_with_what_instances_say_are_believed_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_nothing_is_seldom_asked() {
+async fn an_idle_instance_is_seldom_polled() {
     let world = World::new(1);
     let mut model = world.model("a", 2);
     model.run(2).await;

@@ -18,7 +18,7 @@ fn candidate_at(ledger: &mut Ledger, second: u64, reservation: ReservationId, mo
 
 /// The instances that are there, what is asked for, and who goes for it; `None`: it is refused.
 #[test]
-fn who_goes_for_whom() {
+fn which_instance_is_displaced_for_which() {
     type Case = (&'static [(&'static str, u64, Option<u64>)], (&'static str, u64), Option<&'static [ReservationId]>);
     let cases: &[Case] = &[
         (&[("a", 50, Some(5)), ("b", 50, Some(3))], ("c", 50), Some(&[ReservationId(1)])), // idle longest
@@ -136,7 +136,7 @@ fn an_idle_node_makes_room_for_a_new_version() {
 }
 
 #[test]
-fn what_is_said_of_a_full_node_is_true() {
+fn a_full_node_is_described_truthfully() {
     let reservations = [("a", 30, Some(10)), ("a", 10, Some(10)), ("b", 30, Some(59)), ("c", 30, Some(11))];
     let mut ledger = node(110, &reservations);
     ledger.step(&Event::MinInstances { model: "a".into(), min: 1 });

@@ -99,7 +99,7 @@ fn full(reservation: ReservationId, mib: u64) -> Vec<Action> {
 }
 
 #[test]
-fn what_fits_starts_to_the_last_byte() {
+fn reservations_fit_to_the_last_byte() {
     let mut ledger = Ledger::new(budget(100));
     assert_eq!(request(&mut ledger, ReservationId(0), "a", 60), [Action::Grant(ReservationId(0))]);
     assert_eq!(request(&mut ledger, ReservationId(1), "b", 41), full(ReservationId(1), 40));
@@ -162,7 +162,7 @@ fn a_model_keeps_its_min() {
 }
 
 #[test]
-fn one_that_starts_is_left_alone() {
+fn a_starting_instance_is_not_displaced() {
     let mut ledger = Ledger::new(budget(100));
     request(&mut ledger, ReservationId(0), "a", 100);
     assert_eq!(request(&mut ledger, ReservationId(1), "b", 100), full(ReservationId(1), 0));
@@ -200,7 +200,7 @@ fn a_small_one_does_not_wait_behind_a_large_one_that_has_to() {
 }
 
 #[test]
-fn who_gives_up_waiting_leaves_its_room_to_the_next() {
+fn a_withdrawn_reservation_leaves_its_room_to_the_next() {
     let mut ledger = node(100, &[("a", 100, Some(1))]);
     assert_eq!(request(&mut ledger, ReservationId(1), "b", 60), [goes(ReservationId(0), "b", Purpose::First)]);
     assert_eq!(request(&mut ledger, ReservationId(2), "c", 50), full(ReservationId(2), 40));
@@ -210,7 +210,7 @@ fn who_gives_up_waiting_leaves_its_room_to_the_next() {
 }
 
 #[test]
-fn those_of_an_earlier_scheduler_are_there_whatever_the_budget_says() {
+fn adopted_instances_are_reserved_even_beyond_the_budget() {
     let mut ledger = Ledger::new(budget(100));
     for (reservation, model) in [(0, "a"), (1, "b")] {
         let min = u32::from(model == "b");
@@ -234,7 +234,7 @@ fn those_of_an_earlier_scheduler_are_there_whatever_the_budget_says() {
 }
 
 #[test]
-fn what_was_promised_to_one_that_waits_goes_to_one_that_is_there() {
+fn an_adopted_instance_takes_room_promised_to_a_pending_reservation() {
     let mut ledger = node(100, &[("a", 60, Some(1)), ("b", 20, None)]);
     assert_eq!(request(&mut ledger, ReservationId(2), "c", 30), [goes(ReservationId(0), "c", Purpose::First)]);
     assert_eq!(request(&mut ledger, ReservationId(3), "d", 40), []);
@@ -352,7 +352,7 @@ fn the_first_of_a_model_gets_the_room_of_who_becomes_idle() {
 }
 
 #[test]
-fn who_cannot_be_helped_does_not_hope() {
+fn a_reservation_that_cannot_be_met_does_not_wait() {
     let mut ledger = node(100, &[("a", 50, None), ("b", 50, None)]);
     ledger.step(&Event::MinInstances { model: "b".into(), min: 1 });
     assert_eq!(ask_at(&mut ledger, 0, ReservationId(2), "c", 60), full(ReservationId(2), 0), "b keeps its room");

@@ -67,7 +67,7 @@ fn warm_up(dispatch: &mut Dispatch, instance: InstanceNumber, ids: std::ops::Ran
 }
 
 #[test]
-fn one_runs_two_wait_the_fourth_is_refused() {
+fn the_first_request_runs_two_wait_the_fourth_is_refused() {
     let mut dispatch = ready(1, 2, HandlerMode::Serial);
     submit(&mut dispatch, [1]);
     assert_eq!(next(&mut dispatch, MS), Some((RequestId(1), ONE)));
@@ -100,7 +100,7 @@ fn requests_wait_for_an_instance_that_is_not_there_yet() {
 }
 
 #[test]
-fn what_an_instance_on_its_way_out_has_takes_no_place() {
+fn requests_of_a_draining_instance_take_no_place() {
     for mode in [HandlerMode::Serial, HandlerMode::Concurrent] {
         let mut dispatch = ready(1, 0, mode);
         submit(&mut dispatch, [1]);
@@ -222,7 +222,7 @@ fn grace_does_not_begin_anew_with_the_answers_of_others() {
 }
 
 #[test]
-fn what_runs_out_in_a_closed_lane_is_no_load() {
+fn requests_of_a_closed_lane_are_no_load() {
     let mut dispatch = ready(2, 100, HandlerMode::Concurrent);
     submit(&mut dispatch, 0..3);
     assert_eq!(all(&mut dispatch, MS).len(), 2);

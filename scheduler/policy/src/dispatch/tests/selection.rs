@@ -48,7 +48,7 @@ fn under_light_load_the_youngest_stay_idle() {
 }
 
 #[test]
-fn one_that_may_not_be_sent_to_or_is_closed_gets_nothing() {
+fn a_blocked_or_closed_instance_gets_no_request() {
     let mut dispatch = several(&[(1, HandlerMode::Concurrent, 2), (2, HandlerMode::Concurrent, 2)]);
     submit(&mut dispatch, 0..6);
     assert_eq!(dispatch.next(MS, |_| false), None);
@@ -112,7 +112,7 @@ fn a_name_has_the_same_number_in_each_release() {
 }
 
 #[test]
-fn what_another_scheduler_has_there_takes_room() {
+fn requests_of_another_scheduler_take_room() {
     let mut dispatch = several(&[(1, HandlerMode::Concurrent, 2), (2, HandlerMode::Concurrent, 2)]);
     dispatch.set_external_requests(ONE, 2);
     submit(&mut dispatch, 0..4);

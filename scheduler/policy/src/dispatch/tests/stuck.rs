@@ -31,7 +31,7 @@ fn a_slot_is_written_off_and_comes_back_with_its_handler() {
 }
 
 #[test]
-fn what_is_left_of_an_instance_is_told() {
+fn stuck_handlers_of_an_instance_are_reported() {
     let mut dispatch = ready(2, 9, HandlerMode::Concurrent);
     submit(&mut dispatch, 0..2);
     all(&mut dispatch, MS);

@@ -24,7 +24,7 @@ fn an_instance_of_the_present_content_serves_on() {
 }
 
 #[test]
-fn nothing_is_missing_before_all_are_found() {
+fn missing_instances_start_only_after_adoption() {
     let two = Settings { min: 2, ..up_to(2) };
     let mut table = unknown();
     let instance = table.fleet.next_number();
@@ -41,7 +41,7 @@ fn nothing_is_missing_before_all_are_found() {
 }
 
 #[test]
-fn one_that_is_being_started_goes_on() {
+fn a_starting_instance_goes_on_after_adoption() {
     let mut table = unknown();
     assert_eq!(adopted(&mut table, OLD, false), (A, vec![Action::Serve(OLD)]));
     assert_eq!(table.fleet.wake_at(), Some(120 * SECOND));
@@ -113,7 +113,7 @@ fn a_change_goes_on_where_it_was() {
 }
 
 #[test]
-fn what_was_started_for_nobody_ends() {
+fn an_adopted_instance_without_need_ends() {
     let mut table = unknown();
     adopted(&mut table, OLD, true);
     adopted(&mut table, NEW, false);
@@ -136,7 +136,7 @@ fn a_held_or_removed_model_keeps_nothing() {
 }
 
 #[test]
-fn what_serves_goes_on_though_the_directory_has_nothing_that_can_be_served() {
+fn the_serving_generation_goes_on_beside_an_unusable_directory() {
     let mut table = unknown();
     table.feed(Event::UnservableContent);
     let (_, actions) = adopted(&mut table, OLD, true);
@@ -144,7 +144,7 @@ fn what_serves_goes_on_though_the_directory_has_nothing_that_can_be_served() {
 }
 
 #[test]
-fn one_that_is_being_started_is_served_from_if_its_version_was_ready_once() {
+fn a_starting_instance_serves_if_its_version_was_ready_once() {
     for was_ready in [false, true] {
         let mut table = unknown();
         let instance = table.fleet.next_number();
@@ -157,7 +157,7 @@ fn one_that_is_being_started_is_served_from_if_its_version_was_ready_once() {
 
 /// A scheduler that came in the middle of a candidate's start knows from before what to fall back on.
 #[test]
-fn what_was_proven_serves_before_what_is_being_started() {
+fn a_proven_generation_serves_before_a_starting_one() {
     for served_first in [true, false] {
         let mut table = unknown();
         let served = Event::LastServed { generation: OLD, settings: settings() };
@@ -192,7 +192,7 @@ fn a_candidate_that_is_ready_in_part_goes_on_as_one() {
 }
 
 #[test]
-fn what_served_last_and_is_cold_makes_way_for_the_directorys_content_that_is_ready() {
+fn the_last_served_version_makes_way_when_cold_for_ready_content() {
     let mut table = unknown();
     table.feed(Event::LastServed { generation: OLD, settings: up_to(2) });
     assert_eq!(adopted(&mut table, NEW, true), (A, vec![]));
@@ -207,7 +207,7 @@ fn what_served_last_and_is_cold_makes_way_for_the_directorys_content_that_is_rea
 }
 
 #[test]
-fn what_served_last_counts_only_before_the_directory_is_known() {
+fn the_last_served_version_counts_only_before_the_directory_is_known() {
     let mut table = Table::new(up_to(2));
     assert_eq!(table.feed(Event::LastServed { generation: NEW, settings: up_to(2) }), [Action::Forget(NEW)]);
     let mut table = unknown();

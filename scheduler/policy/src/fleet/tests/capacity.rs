@@ -52,7 +52,7 @@ fn without_a_place_it_refuses_what_waits_and_the_next_request_asks_again() {
 }
 
 #[test]
-fn what_is_wanted_without_a_request_asks_again_after_pauses_that_double() {
+fn an_instance_wanted_without_a_request_retries_after_doubling_pauses() {
     let mut table = Table { fleet: Fleet::new(false, 0), now: Moment::ZERO };
     table.feed(content(OLD, Settings { min: 1, ..settings() }));
     let mut pauses = Vec::new();
@@ -114,7 +114,7 @@ fn a_candidate_without_room_waits_and_asks_again() {
 }
 
 #[test]
-fn what_had_no_room_asks_again_when_an_instance_of_the_node_has_ended() {
+fn an_instance_without_room_retries_when_another_has_ended() {
     let mut table = no_room_beside();
     assert_eq!(table.at(1, Event::CapacityFreed), [Action::Prepare(NEW)]);
     assert_eq!(table.feed(Event::Prepared(NEW)), [start(C, NEW)]);
@@ -180,7 +180,7 @@ fn a_candidate_without_room_takes_the_place_of_what_nobody_asks_for() {
 }
 
 #[test]
-fn what_somebody_asks_for_keeps_its_place_from_a_candidate() {
+fn a_requested_instance_keeps_its_place_from_a_candidate() {
     let refused = |recreate_fits| Event::NoCapacity { instance: B, permanent: false, recreate_fits };
     let mut table = refused_beside_idle(MIN_IDLE.as_secs() - 1);
     assert_eq!(table.feed(refused(true)), [], "it was asked a moment ago");
@@ -204,7 +204,7 @@ fn restart_makes_room_for_what_waits_for_it() {
 }
 
 #[test]
-fn what_fails_in_place_makes_way_for_the_old_one() {
+fn a_candidate_that_fails_in_place_makes_way_for_the_old_version() {
     for permanent in [true, false] {
         let mut table = no_room_beside();
         table.feed(Event::Restart);
@@ -223,7 +223,7 @@ fn what_fails_in_place_makes_way_for_the_old_one() {
 }
 
 #[test]
-fn one_that_was_displaced_rests_until_its_next_request() {
+fn a_displaced_instance_rests_until_the_next_request() {
     let mut table = Table::ready(settings());
     assert_eq!(table.at(5, Event::Displaced(A)), [Action::DisableRoute(A), Action::Stop(A)]);
     assert_eq!(table.at(6, Event::Gone(A)), []);
@@ -235,7 +235,7 @@ fn one_that_was_displaced_rests_until_its_next_request() {
 }
 
 #[test]
-fn one_that_was_displaced_below_the_minimum_asks_for_a_place_after_a_pause() {
+fn an_instance_displaced_below_the_minimum_retries_after_a_pause() {
     let mut table = Table { fleet: Fleet::new(false, 0), now: Moment::ZERO };
     table.feed(content(OLD, Settings { min: 1, ..settings() }));
     table.feed(Event::Prepared(OLD));

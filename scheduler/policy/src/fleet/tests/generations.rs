@@ -58,7 +58,7 @@ fn a_cold_model_proves_its_new_content_too() {
 }
 
 #[test]
-fn as_many_as_serve_are_ready_before_the_traffic_moves() {
+fn as_many_candidates_as_serving_instances_are_ready_before_traffic_moves() {
     let mut table = Table::ready(up_to(3));
     table.feed(Event::DesiredInstances(3));
     table.feed(Event::Ready(B));
@@ -83,7 +83,7 @@ fn as_many_as_serve_are_ready_before_the_traffic_moves() {
 }
 
 #[test]
-fn as_many_as_serve_by_then_are_ready_before_the_traffic_moves() {
+fn the_candidate_matches_serving_instances_added_meanwhile() {
     let mut table = Table::ready(up_to(3));
     table.feed(content(NEW, up_to(3)));
     assert_eq!(table.feed(Event::Prepared(NEW)), [start(B, NEW)]);

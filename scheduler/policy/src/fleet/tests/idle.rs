@@ -34,7 +34,7 @@ fn a_model_that_dies_while_it_is_idle_stops_all_the_same() {
 }
 
 #[test]
-fn what_dies_when_its_idle_time_is_over_is_not_brought_up_again() {
+fn an_instance_that_dies_after_its_idle_time_is_not_restarted() {
     let mut table = used();
     assert_eq!(table.at(610, Event::Gone(A)), []);
     assert_eq!(table.at(611, Event::Demand), [Action::Prepare(OLD)], "a request starts it");
@@ -53,7 +53,7 @@ fn what_dies_when_its_idle_time_is_over_is_not_brought_up_again() {
 }
 
 #[test]
-fn what_gets_ready_late_stops_after_its_first_moment() {
+fn an_instance_ready_after_the_idle_time_stops_soon() {
     let mut table = used();
     assert_eq!(table.at(600, Event::Gone(A)), [Action::Prepare(OLD)]);
     assert_eq!(table.feed(Event::Prepared(OLD)), [start(B, OLD)]);
@@ -113,7 +113,7 @@ fn a_deployment_and_an_adoption_begin_it_anew_and_a_death_after_them_does_not() 
 }
 
 #[test]
-fn what_failed_to_start_is_tried_again_for_nobody_until_somebody_asks() {
+fn a_failed_start_is_not_retried_without_a_request() {
     let mut table = used();
     table.at(20, Event::Gone(A));
     table.feed(Event::Prepared(OLD));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn who_stops_well_stops_for_a_reason() {
+fn a_regular_stop_has_a_reason() {
     let ready = || Table::ready(settings());
     assert_eq!(ready().reasons(Event::Stop), [(A, StopReason::Held)]);
     assert_eq!(ready().reasons(Event::Restart), [(A, StopReason::Restarted)]);
@@ -94,7 +94,7 @@ fn content_that_cannot_work_is_not_tried_again_until_somebody_changes_something(
 }
 
 #[test]
-fn what_does_not_finish_within_the_drain_is_cancelled_then_killed_until_it_is_gone() {
+fn requests_beyond_the_drain_are_cancelled_then_the_instance_is_killed() {
     let mut table = Table::ready(settings());
     table.at(5, Event::Busy(A));
     assert_eq!(table.at(6, Event::Stop), [Action::DisableRoute(A), Action::RefuseWaiting]);
@@ -109,7 +109,7 @@ fn what_does_not_finish_within_the_drain_is_cancelled_then_killed_until_it_is_go
 }
 
 #[test]
-fn what_finishes_within_the_drain_is_stopped_then() {
+fn an_instance_that_finishes_within_the_drain_is_stopped() {
     let mut table = Table::ready(settings());
     table.at(5, Event::Busy(A));
     table.at(6, Event::Stop);
@@ -129,7 +129,7 @@ fn a_start_that_hangs_is_killed_and_counts_as_a_death_and_is_not_replaced_before
 }
 
 #[test]
-fn one_that_does_not_respond_is_replaced() {
+fn an_unresponsive_instance_is_replaced() {
     let mut table = Table::ready(settings());
     table.feed(Event::Busy(A));
     assert_eq!(table.at(1, Event::Unresponsive(A)), [Action::DisableRoute(A), Action::Kill(A)]);
@@ -204,7 +204,7 @@ fn a_lost_launcher_is_asked_again_and_what_waits_waits_on() {
 }
 
 #[test]
-fn what_an_earlier_scheduler_knew_holds() {
+fn held_state_and_deaths_of_an_earlier_scheduler_hold() {
     let mut table = Table { fleet: Fleet::new(true, 7), now: Moment::ZERO };
     assert_eq!(table.feed(content(OLD, Settings { min: 1, ..settings() })), [Action::Serve(OLD)], "it is held");
     assert_eq!((table.fleet.held(), table.fleet.deaths()), (true, 7));
@@ -257,7 +257,7 @@ fn an_environment_is_not_waited_for_in_vain() {
 }
 
 #[test]
-fn what_timed_out_is_asked_for_again_when_it_may_be_and_not_before() {
+fn a_timed_out_preparation_is_repeated_only_after_its_pause() {
     let mut table = Table::new(settings());
     table.at(0, Event::Demand);
     let late = Event::PrepareTimedOut { generation: OLD, after: Duration::from_secs(900) };

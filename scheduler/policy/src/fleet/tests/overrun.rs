@@ -43,7 +43,7 @@ fn ten_in_a_row_delay_no_start_and_refuse_nothing() {
 }
 
 #[test]
-fn others_go_on_until_another_instance_is_ready_and_then_until_their_end() {
+fn other_handlers_go_on_until_their_end_after_a_replacement_is_ready() {
     let mut table = busy(settings());
     assert_eq!(table.at(1, overran(A, true, true)), [start(B, OLD)], "one more than `max`");
     assert_eq!(table.at(2, overran(A, true, false)), [], "another handler is stuck");
@@ -80,7 +80,7 @@ fn without_room_beside_it_serves_with_what_is_left_and_ends_when_nobody_is_in_it
 }
 
 #[test]
-fn one_whose_handlers_end_after_all_goes_on_unless_another_one_was_started() {
+fn a_recovered_instance_goes_on_unless_it_was_replaced() {
     let mut table = busy(settings());
     table.at(1, overran(A, true, true));
     table.feed(Event::NoCapacity { instance: B, permanent: false, recreate_fits: false });
@@ -103,7 +103,7 @@ fn one_whose_handlers_end_after_all_goes_on_unless_another_one_was_started() {
 }
 
 #[test]
-fn as_many_again_as_max_and_no_more() {
+fn replacements_of_stuck_instances_are_at_most_max_instances() {
     let mut table = busy(settings());
     assert_eq!(table.at(1, overran(A, true, true)), [start(B, OLD)]);
     assert_eq!(table.feed(Event::Ready(B)), [Action::EnableRoute(B), Action::DisableRoute(A)]);

@@ -136,7 +136,7 @@ proptest! {
 
     /// The world checks every action and every step while it runs.
     #[test]
-    fn what_is_desired_gets_ready_in_the_end_and_what_was_started_ends(plan in plans()) {
+    fn desired_instances_get_ready_and_unneeded_ones_end(plan in plans()) {
         let mut world = run(&plan);
         be_kind(&mut world);
         let (refused, before) = (world.refused, world.answered.len());

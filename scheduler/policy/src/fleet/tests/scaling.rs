@@ -41,7 +41,7 @@ fn load_starts_further_ones_but_never_the_first() {
 }
 
 #[test]
-fn what_is_not_needed_stops_when_it_was_idle_for_long_enough_the_longest_idle_first() {
+fn unneeded_instances_stop_after_their_idle_time_the_longest_idle_first() {
     let mut table = three(0);
     assert_eq!(table.fleet.wake_at(), None, "all are needed");
     assert_eq!(table.at(700, Event::Tick), []);
@@ -66,7 +66,7 @@ fn the_minimum_stays_whatever_the_load_says() {
 }
 
 #[test]
-fn what_is_on_its_way_out_counts_until_it_is_gone() {
+fn a_leaving_instance_counts_until_it_is_gone() {
     let mut table = three(0);
     table.feed(Event::DesiredInstances(2));
     table.at(700, Event::Tick);

@@ -2,13 +2,13 @@
 
 use super::*;
 
-/// 1 was told to give up 6 of its 8 GiB, for the start of 2; the number of that order.
+/// 1 was told to give up 6 of its 8 GiB, for the start of 2; the number of that command.
 fn evicting() -> (Table, u64) {
     let mut card = Table::new(&[10]);
     card.run(InstanceKey(1), 8);
     card.now = 10 * SECOND;
     assert_eq!(card.place(InstanceKey(2), 8), [Action::Yield { instance: InstanceKey(1) }]);
-    let number = only_order(&card.yielded(InstanceKey(1)), InstanceKey(1), evict(6));
+    let number = only_command(&card.yielded(InstanceKey(1)), InstanceKey(1), evict(6));
     (card, number)
 }
 
@@ -17,7 +17,7 @@ fn ended(reason: EndCause) -> [Action; 1] {
 }
 
 #[test]
-fn an_order_without_an_answer_ends_the_instance() {
+fn a_command_without_an_answer_ends_the_instance() {
     let (mut card, number) = evicting();
     assert_eq!(card.policy.wake_at(), Some(20 * SECOND));
     assert_eq!(card.at(20 * SECOND - MS), []);
@@ -33,7 +33,7 @@ fn an_order_without_an_answer_ends_the_instance() {
 #[test]
 fn an_eviction_is_repeated_once() {
     let (mut card, number) = evicting();
-    let again = only_order(&card.moved(InstanceKey(1), number, usage(8, 4, 0)), InstanceKey(1), evict(2));
+    let again = only_command(&card.moved(InstanceKey(1), number, usage(8, 4, 0)), InstanceKey(1), evict(2));
     let failed = Event::Reported {
         instance: InstanceKey(1),
         report: Report { number: again, usage: usage(8, 4, 0), error: 700, unanswered: 0 },
@@ -45,7 +45,7 @@ fn an_eviction_is_repeated_once() {
         instance: InstanceKey(1),
         report: Report { number, usage: usage(8, 4, 0), error: 0, unanswered: 1 },
     };
-    let again = only_order(&card.feed(&unanswered), InstanceKey(1), evict(2));
+    let again = only_command(&card.feed(&unanswered), InstanceKey(1), evict(2));
     assert_eq!(
         card.moved(InstanceKey(1), again, usage(8, 2, 0)),
         [Action::Placed { instance: InstanceKey(2), card: CardIndex(0) }]
@@ -53,7 +53,7 @@ fn an_eviction_is_repeated_once() {
 }
 
 #[test]
-fn answers_to_other_orders_and_from_strangers_are_ignored() {
+fn answers_to_other_commands_and_from_strangers_are_ignored() {
     let (mut card, number) = evicting();
     assert_eq!(card.moved(InstanceKey(1), number + 1, usage(8, 0, 0)), []);
     assert_eq!(card.moved(InstanceKey(7), number, usage(8, 0, 0)), []);
@@ -70,7 +70,7 @@ fn answers_to_other_orders_and_from_strangers_are_ignored() {
 }
 
 #[test]
-fn what_is_said_is_taken_as_far_as_it_can_be_true() {
+fn usage_beyond_the_instances_limit_is_clamped() {
     let mut card = Table::new(&[10]);
     card.place(InstanceKey(1), 8);
     card.ready(InstanceKey(1), 3);
@@ -86,7 +86,7 @@ fn a_restore_that_failed_is_no_obstacle() {
     let (mut card, number) = evicting();
     card.moved(InstanceKey(1), number, usage(8, 2, 0));
     card.feed(&Event::Gone { instance: InstanceKey(2) });
-    let number = only_order(&card.want(InstanceKey(1)), InstanceKey(1), Command::Restore);
+    let number = only_command(&card.want(InstanceKey(1)), InstanceKey(1), Command::Restore);
     let failed = Event::Reported {
         instance: InstanceKey(1),
         report: Report { number, usage: usage(8, 3, 0), error: 2, unanswered: 0 },
@@ -97,7 +97,7 @@ fn a_restore_that_failed_is_no_obstacle() {
 }
 
 #[test]
-fn what_setup_needed_for_a_moment_does_not_count_later() {
+fn memory_needed_briefly_by_setup_does_not_count_later() {
     let mut card = Table::new(&[10]);
     card.place(InstanceKey(1), 9);
     card.feed(&Event::UsageSampled { instance: InstanceKey(1), usage: usage(9, 9, 0) });
@@ -147,14 +147,14 @@ fn adopted() -> (Table, [u64; 2]) {
     let adopt = |instance| {
         let adopted =
             Event::Adopted { instance, card: Some(CardIndex(0)), limit: 8 * GIB, mode: GpuMode::Unified, ready: true };
-        only_order(&card.feed(&adopted), instance, Command::Report)
+        only_command(&card.feed(&adopted), instance, Command::Report)
     };
     let numbers = [1, 2].map(InstanceKey).map(adopt);
     (card, numbers)
 }
 
 #[test]
-fn nobody_leaves_before_all_adopted_ones_have_said_what_they_have() {
+fn nothing_is_evicted_before_every_adopted_instance_has_reported() {
     for (first, second) in [(0, 1), (1, 0)] {
         let keys = [1, 2];
         let (mut card, numbers) = adopted();
@@ -171,7 +171,7 @@ fn nobody_leaves_before_all_adopted_ones_have_said_what_they_have() {
     // Both together have too much, as after a smaller budget: the excess leaves once it is known.
     let (mut card, numbers) = adopted();
     card.moved(InstanceKey(1), numbers[0], usage(6, 6, 0));
-    only_order(&card.moved(InstanceKey(2), numbers[1], usage(6, 6, 0)), InstanceKey(1), evict(2));
+    only_command(&card.moved(InstanceKey(2), numbers[1], usage(6, 6, 0)), InstanceKey(1), evict(2));
 
     // An instance that does not report stops the others no longer than a command may take.
     let (mut card, numbers) = adopted();
@@ -179,13 +179,13 @@ fn nobody_leaves_before_all_adopted_ones_have_said_what_they_have() {
     card.want(InstanceKey(1));
     let unanswered = Action::End { instance: InstanceKey(2), reason: EndCause::Silent };
     assert_eq!(card.at(10 * SECOND), [unanswered]);
-    only_order(&card.feed(&Event::Gone { instance: InstanceKey(2) }), InstanceKey(1), Command::Restore);
+    only_command(&card.feed(&Event::Gone { instance: InstanceKey(2) }), InstanceKey(1), Command::Restore);
 }
 
 #[test]
-fn what_is_allocated_while_memory_leaves_is_no_disobedience() {
+fn memory_allocated_during_an_eviction_is_no_disobedience() {
     let (mut card, number) = evicting();
-    let again = only_order(&card.moved(InstanceKey(1), number, usage(8, 3, 0)), InstanceKey(1), evict(1));
+    let again = only_command(&card.moved(InstanceKey(1), number, usage(8, 3, 0)), InstanceKey(1), evict(1));
     assert_eq!(card.moved(InstanceKey(1), again, usage(8, 3, 0)).len(), 1, "this one was");
 
     let mut card = Table::new(&[10]);
@@ -193,9 +193,9 @@ fn what_is_allocated_while_memory_leaves_is_no_disobedience() {
     card.ready(InstanceKey(1), 5);
     card.now = 10 * SECOND;
     card.place(InstanceKey(2), 8);
-    let mut number = only_order(&card.yielded(InstanceKey(1)), InstanceKey(1), evict(3));
+    let mut number = only_command(&card.yielded(InstanceKey(1)), InstanceKey(1), evict(3));
     for has in [6, 7, 8] {
-        number = only_order(&card.moved(InstanceKey(1), number, usage(has, 3, 0)), InstanceKey(1), evict(1));
+        number = only_command(&card.moved(InstanceKey(1), number, usage(has, 3, 0)), InstanceKey(1), evict(1));
     }
     assert_eq!(
         card.moved(InstanceKey(1), number, usage(8, 2, 0)),

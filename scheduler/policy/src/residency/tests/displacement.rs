@@ -36,7 +36,7 @@ const ASKER: InstanceKey = InstanceKey(9);
 
 /// The instances that are there, those that are idle, what is asked for, and who goes for it; `None`: it is refused.
 #[test]
-fn who_goes_for_whom() {
+fn which_instance_is_displaced_for_which() {
     use GpuMode::{Device, Unified};
     type Case = (&'static [(u64, GpuMode)], &'static [InstanceKey], (u64, GpuMode), Option<&'static [InstanceKey]>);
     let cases: &[Case] = &[
@@ -79,7 +79,7 @@ fn who_goes_for_whom() {
 }
 
 #[test]
-fn those_that_go_are_on_the_card_that_is_chosen() {
+fn displaced_instances_are_on_the_chosen_card() {
     let mut node = Table::with(Settings { overcommit: 1.0, ..settings(&[10, 8]) });
     for (instance, gib, card) in [(1, 8, 0), (2, 8, 1)] {
         assert_eq!(
@@ -102,7 +102,7 @@ fn the_hosts_memory_is_made_free_too() {
     node.run(InstanceKey(1), 7);
     node.now = 10 * SECOND;
     assert_eq!(node.place(InstanceKey(2), 7), [Action::Yield { instance: InstanceKey(1) }]);
-    let number = only_order(&node.yielded(InstanceKey(1)), InstanceKey(1), evict(4));
+    let number = only_command(&node.yielded(InstanceKey(1)), InstanceKey(1), evict(4));
     assert_eq!(
         node.moved(InstanceKey(1), number, usage(7, 3, 0)),
         [Action::Placed { instance: InstanceKey(2), card: CardIndex(0) }]
@@ -119,11 +119,11 @@ fn the_hosts_memory_is_made_free_too() {
 
 /// A start that waits for others to end is in nobody's way until they have.
 #[test]
-fn an_asker_that_waits_for_others_to_end_closes_no_line() {
+fn a_placement_waiting_for_displacement_blocks_no_queue() {
     let mut node = with_overcommit(1.5, &[unified(8)]);
     node.now = 10 * SECOND;
     assert_eq!(node.place(InstanceKey(2), 6), [Action::Yield { instance: InstanceKey(1) }]);
-    let number = only_order(&node.yielded(InstanceKey(1)), InstanceKey(1), evict(4));
+    let number = only_command(&node.yielded(InstanceKey(1)), InstanceKey(1), evict(4));
     assert_eq!(
         node.moved(InstanceKey(1), number, usage(8, 4, 0)),
         [Action::Placed { instance: InstanceKey(2), card: CardIndex(0) }]
@@ -133,7 +133,7 @@ fn an_asker_that_waits_for_others_to_end_closes_no_line() {
     node.now = 60 * SECOND;
     assert_eq!(node.want(InstanceKey(1)), [], "what is there is not away yet");
     let back = node.feed(&Event::Gone { instance: InstanceKey(2) });
-    let number = only_order(&back, InstanceKey(1), Command::Restore);
+    let number = only_command(&back, InstanceKey(1), Command::Restore);
     assert_eq!(
         node.moved(InstanceKey(1), number, usage(8, 8, 0)),
         [Action::Grant { instance: InstanceKey(1), swap: Duration::ZERO }]
@@ -167,7 +167,7 @@ fn room_of_those_that_leave_anyhow_is_counted_on() {
 }
 
 #[test]
-fn an_asker_hopes_for_as_long_as_its_patience() {
+fn a_placement_waits_at_most_the_longest_wait() {
     let if_idle = |keys: &[InstanceKey]| Reclaimable { if_idle: keys.to_vec(), ..Reclaimable::default() };
     let refused = |actions: &[Action]| matches!(actions, [Action::Refused { instance: ASKER, .. }]);
     let mut node = full(&[unified(10)]);

@@ -74,7 +74,7 @@ impl Table {
     fn ready(&mut self, instance: InstanceKey, gib: u64) -> Vec<Action> {
         let requested_at = self.feed(&Event::Ready { instance });
         self.now += MS;
-        let number = only_order(&requested_at, instance, Command::Report);
+        let number = only_command(&requested_at, instance, Command::Report);
         self.moved(instance, number, usage(gib, gib, 0))
     }
 
@@ -110,8 +110,8 @@ impl Table {
     }
 }
 
-/// The number of the one order that was given.
-fn only_order(actions: &[Action], to: InstanceKey, what: Command) -> u64 {
+/// The number of the one command that was sent.
+fn only_command(actions: &[Action], to: InstanceKey, what: Command) -> u64 {
     match actions {
         [Action::Command { instance, number, command }] if *instance == to && *command == what => *number,
         other => panic!("not one {what:?} to {to:?}: {other:?}"),

@@ -74,12 +74,12 @@ fn the_host_has_to_hold_what_does_not_fit_and_what_changes_places() {
 }
 
 #[test]
-fn what_is_in_the_host_counts_when_its_cause_is_gone() {
+fn evicted_memory_counts_in_the_host_after_its_cause_is_gone() {
     let mut node = Table::new(&[10]);
     node.run(InstanceKey(1), 10);
     node.now = 10 * SECOND;
     node.place(InstanceKey(2), 10);
-    let number = only_order(&node.yielded(InstanceKey(1)), InstanceKey(1), evict(10));
+    let number = only_command(&node.yielded(InstanceKey(1)), InstanceKey(1), evict(10));
     node.moved(InstanceKey(1), number, usage(10, 0, 0));
     node.feed(&Event::Gone { instance: InstanceKey(2) });
     assert_eq!(node.policy.host_committed(), 10 * GIB, "nobody brought it back");
@@ -113,10 +113,10 @@ fn adopted_instances_are_taken_as_they_are() {
     );
     node.feed(&Event::Gone { instance: InstanceKey(2) });
     let requested_at = node.feed(&adopted(InstanceKey(3), Some(CardIndex(0)), 8, true));
-    let number = only_order(&requested_at, InstanceKey(3), Command::Report);
+    let number = only_command(&requested_at, InstanceKey(3), Command::Report);
     assert_eq!(node.want(InstanceKey(3)), [], "what it has is not known yet");
     let back = node.moved(InstanceKey(3), number, usage(6, 2, 0));
-    let number = only_order(&back, InstanceKey(3), Command::Restore);
+    let number = only_command(&back, InstanceKey(3), Command::Restore);
     let grant = Action::Grant { instance: InstanceKey(3), swap: Duration::ZERO };
     assert_eq!(node.moved(InstanceKey(3), number, usage(6, 6, 0)), [grant]);
     // An instance that is still starting keeps all of its limit.

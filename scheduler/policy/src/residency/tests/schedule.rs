@@ -16,7 +16,7 @@ fn idle(models: &[(InstanceKey, u64, u32)]) -> Table {
 
 /// Yields, gives the bytes up, and returns what follows.
 fn leave(card: &mut Table, instance: InstanceKey, has: u64, releases: u64) -> Vec<Action> {
-    let number = only_order(&card.yielded(instance), instance, evict(releases));
+    let number = only_command(&card.yielded(instance), instance, evict(releases));
     card.moved(instance, number, usage(has, has - releases, 0))
 }
 
@@ -41,8 +41,8 @@ fn the_least_recently_used_leave_first_in_parallel_and_only_as_much_as_needed() 
         card.place(InstanceKey(4), 4),
         [Action::Yield { instance: InstanceKey(1) }, Action::Yield { instance: InstanceKey(2) }]
     );
-    let one = only_order(&card.yielded(InstanceKey(1)), InstanceKey(1), evict(2));
-    let two = only_order(&card.yielded(InstanceKey(2)), InstanceKey(2), evict(2));
+    let one = only_command(&card.yielded(InstanceKey(1)), InstanceKey(1), evict(2));
+    let two = only_command(&card.yielded(InstanceKey(2)), InstanceKey(2), evict(2));
     assert_eq!(card.moved(InstanceKey(2), two, usage(3, 1, 0)), []);
     assert_eq!(
         card.moved(InstanceKey(1), one, usage(2, 0, 0)),
@@ -72,7 +72,7 @@ fn a_busy_one_yields_when_its_quantum_is_over_and_finishes_what_it_has() {
     card.busy(InstanceKey(2));
     assert_eq!(card.at(62 * SECOND), [Action::Yield { instance: InstanceKey(2) }]);
     let back = leave(&mut card, InstanceKey(2), 8, 6);
-    let number = only_order(&back, InstanceKey(1), Command::Restore);
+    let number = only_command(&back, InstanceKey(1), Command::Restore);
     card.now += 300 * MS;
     let swap = card.now - 62 * SECOND;
     assert_eq!(card.moved(InstanceKey(1), number, usage(8, 8, 0)), [Action::Grant { instance: InstanceKey(1), swap }]);
@@ -131,15 +131,15 @@ fn small_ones_pass_a_big_one_until_it_has_waited_for_a_quantum() {
 }
 
 #[test]
-fn who_waits_behind_the_head_gives_up_its_bytes_before_the_busy_do() {
+fn an_instance_waiting_behind_the_head_is_evicted_before_busy_ones() {
     let mut card = idle(&[(InstanceKey(1), 4, 3), (InstanceKey(2), 6, 4)]);
     card.now = 10 * SECOND;
     assert_eq!(
         card.place(InstanceKey(3), 10),
         [Action::Yield { instance: InstanceKey(1) }, Action::Yield { instance: InstanceKey(2) }]
     );
-    let first = only_order(&card.yielded(InstanceKey(1)), InstanceKey(1), evict(4));
-    let second = only_order(&card.yielded(InstanceKey(2)), InstanceKey(2), evict(6));
+    let first = only_command(&card.yielded(InstanceKey(1)), InstanceKey(1), evict(4));
+    let second = only_command(&card.yielded(InstanceKey(2)), InstanceKey(2), evict(6));
     assert_eq!(card.want(InstanceKey(2)), [], "too late: it gets its turn after 3");
     card.moved(InstanceKey(1), first, usage(4, 0, 0));
     assert_eq!(
@@ -152,7 +152,7 @@ fn who_waits_behind_the_head_gives_up_its_bytes_before_the_busy_do() {
     card.want(InstanceKey(1));
     assert_eq!(card.at(12 * SECOND + 2 * MS), [Action::Yield { instance: InstanceKey(3) }]);
     // Both fit: what 3 gives up is for both, in one order.
-    let number = only_order(&card.yielded(InstanceKey(3)), InstanceKey(3), evict(10));
+    let number = only_command(&card.yielded(InstanceKey(3)), InstanceKey(3), evict(10));
     let both = card.moved(InstanceKey(3), number, usage(10, 0, 0));
     let commands_sent: Vec<_> =
         both.iter().map(|action| matches!(action, Action::Command { command: Command::Restore, .. })).collect();
@@ -173,7 +173,7 @@ fn work_that_ends_with_a_yield_counts_as_use() {
     card.now = 20 * SECOND;
     card.yielded(InstanceKey(1));
     let actions = card.place(InstanceKey(4), 5);
-    only_order(&actions, InstanceKey(2), evict(3));
+    only_command(&actions, InstanceKey(2), evict(3));
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn a_device_instance_is_always_there() {
 fn an_idle_one_whose_memory_cannot_move_ends_for_one_that_needs_it() {
     let mut card = Table::new(&[10]);
     card.place(InstanceKey(1), 8);
-    let number = only_order(&card.feed(&Event::Ready { instance: InstanceKey(1) }), InstanceKey(1), Command::Report);
+    let number = only_command(&card.feed(&Event::Ready { instance: InstanceKey(1) }), InstanceKey(1), Command::Report);
     card.moved(InstanceKey(1), number, usage(2, 2, 5));
     card.now = 10 * SECOND;
     assert_eq!(card.place(InstanceKey(2), 8), [Action::Yield { instance: InstanceKey(1) }]);
@@ -262,7 +262,7 @@ fn an_idle_one_whose_memory_cannot_move_ends_for_one_that_needs_it() {
 }
 
 #[test]
-fn others_on_the_card_leave_less_room_but_always_for_one() {
+fn foreign_memory_on_the_card_leaves_room_for_one_instance_at_least() {
     let mut card = idle(&[(InstanceKey(1), 4, 3), (InstanceKey(2), 4, 4)]);
     // 12 GiB in all: 8 are ours, so 3 of 11 are somebody else's, and 9 are left.
     card.now = 10 * SECOND;
@@ -271,7 +271,7 @@ fn others_on_the_card_leave_less_room_but_always_for_one() {
         card.feed(&Event::CardMeasured { card: CardIndex(0), bytes: 14 * GIB }),
         [Action::Yield { instance: InstanceKey(1) }]
     );
-    let number = only_order(&card.yielded(InstanceKey(1)), InstanceKey(1), evict(2));
+    let number = only_command(&card.yielded(InstanceKey(1)), InstanceKey(1), evict(2));
     assert_eq!(card.moved(InstanceKey(1), number, usage(4, 2, 0)), []);
     card.busy(InstanceKey(2));
     assert_eq!(card.feed(&Event::CardMeasured { card: CardIndex(0), bytes: 40 * GIB }).len(), 1, "the rest of 1");
@@ -301,7 +301,7 @@ fn while_the_host_is_short_one_exchange_at_a_time() {
 }
 
 #[test]
-fn who_passes_takes_nothing_from_the_busy_or_the_waiting() {
+fn a_smaller_placement_passes_only_into_free_memory() {
     // 1 has been busy for long and 2 starts, so the big one has to wait; nobody behind it may have the bytes of 1.
     let mut card = idle(&[(InstanceKey(1), 5, 3)]);
     card.now = 10 * SECOND;
@@ -329,12 +329,12 @@ fn the_last_of_the_line_gives_its_bytes_before_a_busy_one_has_to_yield() {
     card.now += MS;
     assert_eq!(card.want(InstanceKey(2)), []);
     let actions = card.at(2 * SECOND);
-    only_order(&actions[..1], InstanceKey(2), evict(3));
+    only_command(&actions[..1], InstanceKey(2), evict(3));
     assert_eq!(actions[1..], [Action::Yield { instance: InstanceKey(1) }]);
 }
 
 #[test]
-fn who_leaves_anyway_leaves_for_all_who_come() {
+fn one_yielding_instance_makes_room_for_several_placements() {
     let mut card = Table::new(&[10]);
     card.run(InstanceKey(1), 6);
     card.now = 10 * SECOND;
@@ -351,7 +351,7 @@ fn holders(one: u64, two: u64) -> Table {
     let mut card = Table::new(&[10]);
     for (instance, device) in [(1, one), (2, two)] {
         card.place(InstanceKey(instance), 5);
-        let number = only_order(
+        let number = only_command(
             &card.feed(&Event::Ready { instance: InstanceKey(instance) }),
             InstanceKey(instance),
             Command::Report,
@@ -364,7 +364,7 @@ fn holders(one: u64, two: u64) -> Table {
 }
 
 #[test]
-fn one_that_was_told_to_yield_finishes_whatever_it_holds() {
+fn an_instance_finishes_its_requests_before_it_yields() {
     let mut card = holders(3, 3);
     // 8 beside 3 and 3: both have to go. The turn of 1 is over, that of 2 is not.
     assert_eq!(card.place(InstanceKey(3), 8), [Action::Yield { instance: InstanceKey(1) }]);
@@ -375,7 +375,7 @@ fn one_that_was_told_to_yield_finishes_whatever_it_holds() {
 }
 
 #[test]
-fn no_more_end_than_have_to() {
+fn no_more_instances_end_than_necessary() {
     let mut card = holders(3, 2);
     assert_eq!(card.place(InstanceKey(3), 8), [Action::Yield { instance: InstanceKey(1) }]);
     assert_eq!(card.at(3 * SECOND), [], "8 fit beside the 2 of the other");
@@ -417,7 +417,7 @@ fn room_that_comes_back_bit_by_bit_goes_to_the_first_decided() {
     assert_eq!(card.place(InstanceKey(9), 5), [Action::Yield { instance: InstanceKey(1) }]);
     card.now += MS;
     assert_eq!(card.place(InstanceKey(5), 5), [Action::Yield { instance: InstanceKey(2) }]);
-    let number = only_order(&card.yielded(InstanceKey(2)), InstanceKey(2), evict(5));
+    let number = only_command(&card.yielded(InstanceKey(2)), InstanceKey(2), evict(5));
     let placed = card.moved(InstanceKey(2), number, usage(5, 0, 0));
     assert_eq!(
         placed,
@@ -438,16 +438,16 @@ fn growth_after_a_decision_takes_the_later_decision_back() {
         card.place(InstanceKey(3), 6),
         [Action::Yield { instance: InstanceKey(1) }, Action::Yield { instance: InstanceKey(2) }]
     );
-    let one = only_order(&card.yielded(InstanceKey(1)), InstanceKey(1), evict(4));
-    let two = only_order(&card.yielded(InstanceKey(2)), InstanceKey(2), evict(1));
+    let one = only_command(&card.yielded(InstanceKey(1)), InstanceKey(1), evict(4));
+    let two = only_command(&card.yielded(InstanceKey(2)), InstanceKey(2), evict(1));
     // Both are wanted while they leave, and fit beside each other as far as is known.
     card.want(InstanceKey(1));
     card.want(InstanceKey(2));
     assert_eq!(card.feed(&Event::Gone { instance: InstanceKey(3) }), []);
     // Both have grown, and each now needs what the other has.
     assert_eq!(card.moved(InstanceKey(1), one, usage(9, 5, 0)), []);
-    let two = only_order(&card.moved(InstanceKey(2), two, usage(6, 5, 0)), InstanceKey(2), evict(4));
-    let one = only_order(&card.moved(InstanceKey(2), two, usage(6, 1, 0)), InstanceKey(1), Command::Restore);
+    let two = only_command(&card.moved(InstanceKey(2), two, usage(6, 5, 0)), InstanceKey(2), evict(4));
+    let one = only_command(&card.moved(InstanceKey(2), two, usage(6, 1, 0)), InstanceKey(1), Command::Restore);
     let grant = Action::Grant { instance: InstanceKey(1), swap: Duration::ZERO };
     assert_eq!(card.moved(InstanceKey(1), one, usage(9, 9, 0)), [grant]);
     assert_eq!(card.policy.wake_at(), Some(card.now + 100 * MS), "2 waits again");

@@ -4,7 +4,7 @@ use super::*;
 
 /// A card with a budget of 10 GiB; A has 4, B has 5, C has 4. A and B fit, C does not fit beside them.
 #[test]
-fn c_comes_in_b_goes_partly_back_then_b_returns_for_a_and_a_for_c() {
+fn three_instances_swap_parts_of_their_memory_in_turn() {
     const A: InstanceKey = InstanceKey(1);
     const B: InstanceKey = InstanceKey(2);
     const C: InstanceKey = InstanceKey(3);
@@ -20,7 +20,7 @@ fn c_comes_in_b_goes_partly_back_then_b_returns_for_a_and_a_for_c() {
     card.now = 10 * SECOND;
     assert_eq!(card.place(C, 4), [Action::Yield { instance: B }]);
     let actions = card.yielded(B);
-    let number = only_order(&actions, B, evict(3));
+    let number = only_command(&actions, B, evict(3));
     card.now += 100 * MS;
     assert_eq!(card.moved(B, number, usage(5, 2, 0)), [Action::Placed { instance: C, card: CardIndex(0) }]);
     assert_eq!(card.ready(C, 4), []);
@@ -29,9 +29,9 @@ fn c_comes_in_b_goes_partly_back_then_b_returns_for_a_and_a_for_c() {
     // B is asked for. A was used before C: 3 of its 4 GiB go, 3 GiB of B come back.
     card.now = 20 * SECOND;
     assert_eq!(card.want(B), [Action::Yield { instance: A }]);
-    let number = only_order(&card.yielded(A), A, evict(3));
+    let number = only_command(&card.yielded(A), A, evict(3));
     card.now += 100 * MS;
-    let number = only_order(&card.moved(A, number, usage(4, 1, 0)), B, Command::Restore);
+    let number = only_command(&card.moved(A, number, usage(4, 1, 0)), B, Command::Restore);
     card.now += 150 * MS;
     let grant = Action::Grant { instance: B, swap: 250 * MS };
     assert_eq!(card.moved(B, number, usage(5, 5, 0)), [grant]);
@@ -42,8 +42,8 @@ fn c_comes_in_b_goes_partly_back_then_b_returns_for_a_and_a_for_c() {
     // A is asked for. C was used before B: 3 of its 4 GiB go, and A is back.
     card.now = 30 * SECOND;
     assert_eq!(card.want(A), [Action::Yield { instance: C }]);
-    let number = only_order(&card.yielded(C), C, evict(3));
-    let number = only_order(&card.moved(C, number, usage(4, 1, 0)), A, Command::Restore);
+    let number = only_command(&card.yielded(C), C, evict(3));
+    let number = only_command(&card.moved(C, number, usage(4, 1, 0)), A, Command::Restore);
     let grant = Action::Grant { instance: A, swap: Duration::ZERO };
     assert_eq!(card.moved(A, number, usage(4, 4, 0)), [grant]);
     assert_eq!(resident(&card), [(A, 4), (B, 5), (C, 1)]);
@@ -69,7 +69,7 @@ fn a_new_scheduler_moves_nothing_before_the_next_request() {
                     mode,
                     ready: true,
                 };
-                only_order(&card.feed(&adopted), InstanceKey(instance), Command::Report)
+                only_command(&card.feed(&adopted), InstanceKey(instance), Command::Report)
             })
             .collect();
         for step in 0..has.len() {
@@ -78,8 +78,9 @@ fn a_new_scheduler_moves_nothing_before_the_next_request() {
             assert_eq!(card.moved(InstanceKey(instance), questions[next], usage(gib, resident, 0)), []);
         }
         assert_eq!(resident(&card), [(InstanceKey(1), 4), (InstanceKey(2), 5), (InstanceKey(3), 1)]);
-        let number = only_order(&card.want(InstanceKey(3)), InstanceKey(1), evict(3));
-        let number = only_order(&card.moved(InstanceKey(1), number, usage(4, 1, 0)), InstanceKey(3), Command::Restore);
+        let number = only_command(&card.want(InstanceKey(3)), InstanceKey(1), evict(3));
+        let number =
+            only_command(&card.moved(InstanceKey(1), number, usage(4, 1, 0)), InstanceKey(3), Command::Restore);
         let grant = Action::Grant { instance: InstanceKey(3), swap: Duration::ZERO };
         assert_eq!(card.moved(InstanceKey(3), number, usage(4, 4, 0)), [grant]);
     }

@@ -15,7 +15,7 @@ pub(super) const KILL: Duration = Duration::from_millis(100);
 /// Faults, each with its chance per occasion.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Faults {
-    /// An order is never answered.
+    /// A command is never answered.
     pub(super) unanswered: f64,
     /// An eviction moves nothing.
     pub(super) disobey: f64,
