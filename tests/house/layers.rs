@@ -143,10 +143,10 @@ fn a_layer_that_reaches_over_is_found() {
         ("scheduler/src/main.rs", "use nix::mount::mount;"),
         ("omnictl/src/main.rs", "unsafe { clone3(args) };"),
         ("meminfo-fs/src/server.rs", "nix::sched::unshare(flags)?;"),
-        ("worker/instance/src/mod.rs", "use fuser::Session;"),
+        ("worker/instance/src/lib.rs", "use fuser::Session;"),
         ("worker/launcher/src/start.rs", "cgroups_rs::fs::Cgroup::load(hier, path)"),
-        ("scheduler/src/model/actor/mod.rs", "hyper::StatusCode::OK"),
-        ("scheduler/src/model/actor/mod.rs", "std::process::Command::new(program)"),
+        ("scheduler/supervisor/src/model/actor/mod.rs", "hyper::StatusCode::OK"),
+        ("scheduler/supervisor/src/model/actor/mod.rs", "std::process::Command::new(program)"),
         ("worker/launcher/src/keeper.rs", "SystemTime::now()"),
     ];
     for (path, source) in bad {
@@ -175,13 +175,13 @@ fn an_impure_policy_is_found() {
         "use std::{fs, fmt};",
         "fastrand::f64()",
     ] {
-        assert!(!pure("scheduler/policy/src/lifecycle.rs", bad).is_empty(), "{bad}");
+        assert!(!pure("scheduler/policy/src/liveness.rs", bad).is_empty(), "{bad}");
         assert_eq!(
-            pure("worker/instance/src/journal.rs", &format!("//! Bytes to lines. Pure.\n\n{bad}")).len(),
+            pure("worker/instance/src/journal/mod.rs", &format!("//! Bytes to lines. Pure.\n\n{bad}")).len(),
             1,
             "{bad}"
         );
-        assert_eq!(pure("worker/instance/src/mod.rs", bad), Vec::<String>::new());
+        assert_eq!(pure("worker/instance/src/lib.rs", bad), Vec::<String>::new());
     }
     let good =
         "//! Pure.\nuse std::time::Duration;\n// not Instant\n#[cfg(test)]\nmod tests { use std::fs; use std::net; }";
