@@ -16,7 +16,7 @@ pub struct ConnectionLimits {
 /// Time after which a client that reads nothing of its response counts as gone: for the kernel, in milliseconds, and for small
 /// responses over HTTP/2.
 pub(crate) const UNREAD_MS: u32 = 120_000;
-/// The same as a duration.
+/// [`UNREAD_MS`] as a duration.
 pub(crate) const UNREAD: Duration = Duration::from_millis(UNREAD_MS as u64);
 /// Bytes that a client may send of one body over HTTP/2 before it is read.
 pub(crate) const STREAM_WINDOW: u32 = 256 * 1024;

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 /// Largest response over HTTP/1 that does not count as memory.
 const SMALL: usize = 64 * 1024;
-/// The same over HTTP/2, where a connection can have many unread responses at a time.
+/// Largest response over HTTP/2 that does not count as memory: a connection can have many unread responses at a time.
 const SMALL_HTTP2: usize = 1024;
 
 /// Body of a response; `S` is the stream of the binary.

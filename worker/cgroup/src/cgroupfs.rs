@@ -75,7 +75,7 @@ impl Cgroupfs {
         &self.parent
     }
 
-    /// The same host's tree, with instances in scopes of systemd.
+    /// Tree of the same host, with instances in scopes of systemd.
     pub(crate) fn with_scopes(&self, units: Units) -> Self {
         Self { parent: Units::path(&units.slice()), scopes: Some(units), ..self.clone() }
     }

@@ -60,7 +60,7 @@ impl CgroupPaths {
         }
     }
 
-    /// The same group without the cpuset controller, for a process that may not choose processors.
+    /// Paths of the group without the cpuset controller, for a process that may not choose processors.
     pub(crate) fn without_cpuset(mut self) -> Self {
         if let Self::V1 { cpuset, .. } = &mut self {
             *cpuset = None;

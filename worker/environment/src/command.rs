@@ -18,7 +18,7 @@ const ASKED_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct Finished {
     /// Exit code; `None` when a signal ended the program.
     pub code: Option<i32>,
-    /// The same in words, for a program that said nothing: "exit status: 1", "signal: 9 (SIGKILL)".
+    /// Exit status in words, for a program that wrote nothing: "exit status: 1", "signal: 9 (SIGKILL)".
     pub end: String,
     /// The end of what it wrote to standard output and error.
     pub tail: String,

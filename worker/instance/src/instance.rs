@@ -66,7 +66,7 @@ struct Worker<'a> {
     epoch: Instant,
     started_unix_ms: u64,
     exited: Option<ExitCause>,
-    /// A scheduler said so.
+    /// Stop or kill commanded by a scheduler.
     ending: bool,
     /// Protocol version agreed with the connected scheduler.
     spoken: u32,

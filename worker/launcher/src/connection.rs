@@ -20,7 +20,7 @@ const ROUND: usize = 64;
 /// The socket's name in the runtime directory.
 pub(super) const NAME: &str = "launcher.sock";
 
-/// See the module.
+/// Listening socket for schedulers, and the connection of the one that is there.
 pub(super) struct Connection {
     /// The standard library's accepts any kind of Unix socket.
     listener: UnixListener,

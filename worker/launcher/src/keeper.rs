@@ -24,7 +24,7 @@ const USAGE: u8 = 2;
 
 /// A launcher whose loop has not turned for so long is killed. It turns every few seconds.
 const SILENT: Duration = Duration::from_secs(20);
-/// The same before its first turn: it may have many instances to take over.
+/// Longest time before a launcher's first turn: it may have many instances to take over.
 const BEGIN: Duration = Duration::from_secs(300);
 /// Delay of this process beyond which the launcher may have been held up as well.
 const LATE: Duration = Duration::from_secs(1);

@@ -13,7 +13,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// Makes them, and watches.
+    /// Makes the links, and watches the directory for their removal.
     pub(super) fn watch(dir: Dir) -> io::Result<Self> {
         let removed = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
         removed.add_watch(

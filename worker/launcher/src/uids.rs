@@ -19,7 +19,7 @@ impl UidSlots {
         Self { base, count, next: 0, used: BTreeMap::new() }
     }
 
-    /// A free one, in turn; `None` when all are in use.
+    /// Next free user id, in turn; `None` when all are in use.
     pub(super) fn take(&mut self) -> Option<u32> {
         let free = (0..self.count)
             .map(|step| self.base + (self.next + step) % self.count)

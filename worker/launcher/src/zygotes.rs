@@ -257,7 +257,7 @@ pub(super) fn bound(nests: &RuntimeDir, id: &InstanceId) -> io::Result<OwnedFd> 
 
 /// A zygote to be started, with all that it takes.
 pub(super) struct ZygoteStart {
-    /// As of the instance that it is started for, but for the folder of its runtime_dir.
+    /// Start of the instance that the zygote is for, but for the folder of its runtime_dir.
     pub(super) start: Start,
     pub(super) generation: Generation,
     pub(super) listener: OwnedFd,

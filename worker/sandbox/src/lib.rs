@@ -103,7 +103,7 @@ struct Program<'a> {
 pub struct Sandbox {
     /// Process 1 of the sandbox, as this process sees it.
     pub pid: Pid,
-    /// The same; readable when the sandbox has ended, with every process in it.
+    /// Descriptor of process 1; readable when the sandbox has ended, with every process in it.
     pub pidfd: OwnedFd,
     /// Reports of its processes.
     pub reports: Reports,

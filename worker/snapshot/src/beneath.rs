@@ -19,7 +19,7 @@ pub fn open_beneath(root: impl AsFd, path: &Path, flags: OFlag) -> Result<OwnedF
     open_resolved(root.as_fd(), path, flags, ResolveFlag::empty())
 }
 
-/// The same within the file system of `root`: what is mounted below is not touched.
+/// Opens `path` below `root`, through no link and within the file system of `root`: a mount below is not touched.
 ///
 /// # Errors
 /// The kernel's answer: `EXDEV` for what is mounted or leads out.

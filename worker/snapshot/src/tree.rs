@@ -28,7 +28,7 @@ const DEPTH: usize = 32;
 /// for files ticks every 1 to 10 ms.
 pub(crate) const TICK: Duration = Duration::from_millis(20);
 
-/// The same for a file system that keeps whole seconds, or every other one.
+/// Tick of a file system that keeps whole seconds, or every other one.
 const SECONDS: Duration = Duration::from_secs(3);
 
 /// Bounds of a snapshot.

@@ -92,11 +92,11 @@ pub struct Zygote {
     pub exit_file: PathBuf,
     /// The zygote's control group, with the limits of an instance. Processes are moved from here to their instance's.
     pub cgroup: CgroupPaths,
-    /// The worker's own.
+    /// Control group of the zygote's worker.
     pub worker_cgroup: CgroupPaths,
     /// The memory limit of an instance, also the MemTotal that it sees, in bytes.
     pub memory_bytes: u64,
-    /// As of an instance.
+    /// Processor time that an instance of the model may use, in thousandths of a processor.
     pub cpu_millis: u32,
     /// The model's directory inside.
     pub model_dir: String,

@@ -231,7 +231,7 @@ impl BodyPermit {
         has_room
     }
 
-    /// The same memory for a response that is whole: from now on its client has to read it.
+    /// Passes the memory on to a whole response: from now on its client has to read it.
     #[must_use]
     pub fn into_response(mut self, now: Instant) -> ResponsePermit {
         let share = Arc::clone(&self.share);

@@ -57,7 +57,8 @@ use tokio::time::Instant;
 
 /// Longest head of a request over HTTP/1.1, in bytes.
 const HEAD: usize = 64 * 1024;
-/// The same over HTTP/2, where each header counts 32 bytes more: what a stream can have decoded before its head is checked.
+/// Longest head of a request over HTTP/2, in bytes, where each header counts 32 bytes more: the most that a stream can
+/// have decoded before its head is checked.
 const HEAD_HTTP2: u32 = 16 * 1024;
 /// Streams of one HTTP/2 connection.
 const STREAMS: u32 = 256;

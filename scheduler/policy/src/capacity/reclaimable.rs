@@ -33,7 +33,7 @@ impl<K> Default for Reclaimable<K> {
 }
 
 impl<K> Reclaimable<K> {
-    /// The same with other keys; instances without one are left out.
+    /// Replaces the keys; instances without a new key are left out.
     #[must_use]
     pub fn map_keys<L>(self, name: impl Fn(K) -> Option<L>) -> Reclaimable<L> {
         let all = |keys: Vec<K>| keys.into_iter().filter_map(&name).collect();

@@ -84,8 +84,8 @@ impl Content {
         Ok(Self { snapshot, manifest, text })
     }
 
-    /// The same, refused when it could not be told to who starts and runs it. For what a directory has; what runs already
-    /// was told.
+    /// Content that fits into the messages to launcher and workers; other content is refused. For content of a directory:
+    /// running content was sent already.
     ///
     /// # Errors
     /// A message for the model's author.
@@ -97,7 +97,7 @@ impl Content {
         }
     }
 
-    /// The same, with an instance that is there whether or not requests come.
+    /// Content with one instance at least, whether or not requests come.
     #[must_use]
     pub fn kept(mut self) -> Self {
         let scaling = &mut self.manifest.scaling;

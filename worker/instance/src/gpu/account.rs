@@ -16,7 +16,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// The worker's own way to the file.
+/// Accounting file of an instance, opened by the worker.
 #[derive(Debug)]
 pub(super) struct Account(File);
 

@@ -30,7 +30,7 @@ const STACKS: Duration = Duration::from_millis(200);
 /// the interpreter's lock but can crash an engine whose threads only wait long for their turn. Many threads that compute
 /// may each wait a second for it.
 const PATIENCE: Duration = Duration::from_millis(1500);
-/// The same of an engine that is to be killed.
+/// Delay before the second question for stacks to an engine that is to be killed.
 const LAST_PATIENCE: Duration = Duration::from_millis(150);
 /// A process that is still there this long after SIGKILL waits in the kernel, most likely for a file system.
 const KILL_PATIENCE: Duration = Duration::from_millis(500);

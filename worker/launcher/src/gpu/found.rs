@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Where the driver's kernel module says its version.
 const MODULE: &str = "/sys/module/nvidia/version";
 
-/// The same things that [`super::Gpus::grant`] looks for.
+/// Driver, devices and libraries of the machine, as [`super::Gpus::grant`] looks for them.
 pub(crate) fn found(config: &Gpu, program_dir: Option<&Path>) -> GpuFiles {
     GpuFiles {
         driver: fs::read_to_string(MODULE).ok().map(|version| version.trim().to_owned()),

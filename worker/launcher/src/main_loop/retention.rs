@@ -22,7 +22,7 @@ struct Kept {
     models: BTreeMap<String, BTreeSet<SnapshotDigest>>,
     /// Sum over all models.
     count: usize,
-    /// All of it was said.
+    /// Whole list of the connected scheduler received.
     complete: bool,
 }
 

@@ -107,7 +107,7 @@ struct Waiting {
     told: bool,
 }
 
-/// See the module.
+/// Running and waiting jobs on authors' directories.
 pub(super) struct Jobs {
     sender: SyncSender<(u64, Outcome)>,
     results: Receiver<(u64, Outcome)>,

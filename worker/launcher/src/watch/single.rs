@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::thread;
 
-/// See the module.
+/// Watcher of a node's only model.
 pub(super) struct Single {
     model: SingleModel,
     copier: Arc<Copier>,

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// How long to wait before the next watcher.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// Running watcher process, with what it takes to start the next one.
 pub(crate) struct Watch {
     arguments: Vec<OsString>,
     models: Models,

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 /// How often jobs are looked after.
 const TURN: Duration = Duration::from_millis(500);
 
-/// See the module. Its functions that return `bool` return `false` when the launcher is gone.
+/// Watcher of a folder of models. Its functions that return `bool` return `false` when the launcher is gone.
 pub(super) struct Watcher {
     folder: PathBuf,
     copier: Arc<Copier>,
