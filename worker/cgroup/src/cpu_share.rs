@@ -72,7 +72,7 @@ impl CpuShare {
         self.weigh(STANDS_BACK)
     }
 
-    /// Lets it run on `all` processors again, with its full weight.
+    /// Lets the group run on `all` processors again, with its full weight.
     ///
     /// # Errors
     /// As [`CpuShare::keep_to`].

@@ -26,7 +26,7 @@ pub struct Record {
     pub(super) packages: Vec<String>,
     /// Program that built it, "uv 0.13.8".
     pub(super) builder: Option<String>,
-    /// When it was finished, in seconds since the Unix epoch.
+    /// Time at which the build finished, in seconds since the Unix epoch.
     pub(super) built_unix: u64,
 }
 

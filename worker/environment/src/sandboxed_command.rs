@@ -31,11 +31,11 @@ pub(super) struct SandboxedCommand {
     pub(super) binds: Vec<Bind>,
     /// Beside what every command gets.
     pub(super) env: Vec<(String, String)>,
-    /// Where it begins.
+    /// Working directory.
     pub(super) cwd: &'static str,
     /// User and group.
     pub(super) uid: u32,
-    /// Gives it the host's network.
+    /// Access to the host's network.
     pub(super) network: bool,
     /// Size of `/tmp` and of `/dev/shm`.
     pub(super) tmp_bytes: u64,

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The launcher cannot work.
 #[derive(Debug, thiserror::Error)]
 pub enum LauncherError {
-    /// Another one does.
+    /// The folder is locked by another launcher.
     #[error(
         "another launcher has {}: stop it, or give this node a --runtime-dir, --state-dir and --cache-dir of its own",
         folder.display()
@@ -26,7 +26,7 @@ pub enum LauncherError {
     Io {
         /// A verb.
         action: &'static str,
-        /// On what.
+        /// Path of the folder or file.
         path: PathBuf,
         /// The kernel's answer.
         #[source]

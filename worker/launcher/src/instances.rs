@@ -69,7 +69,7 @@ impl Instances {
         self.living.insert(id, Instance { model, snapshot, uid, phase: Phase::Running(running) });
     }
 
-    /// Nothing of it is left: its user id may be given to another.
+    /// Records that nothing of an instance is left: its user id may be given to another.
     pub(super) fn end(&mut self, id: &InstanceId) {
         if let Some(instance) = self.living.remove(id) {
             self.uids.give_back(instance.uid);

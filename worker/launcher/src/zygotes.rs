@@ -173,7 +173,7 @@ impl Zygotes {
         }
     }
 
-    /// Nothing of it is left; the user id that it had.
+    /// Records that nothing of a zygote is left, and returns its user id.
     pub(super) fn end(&mut self, id: &InstanceId, cause: &ExitCause, now: Instant) -> Option<u32> {
         let zygote = self.living.remove(id)?;
         let Some(generation) = zygote.generation else { return Some(zygote.uid) };

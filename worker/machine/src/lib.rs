@@ -199,7 +199,7 @@ pub struct Disk {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Uv {
-    /// Where it is.
+    /// Path of the program.
     pub path: PathBuf,
     /// "uv 0.13.8".
     pub version: Probe<String>,

@@ -43,7 +43,7 @@ impl Mount {
         kernel::mount_setattr(&self.0, false, libc::MOUNT_ATTR_IDMAP, Some(user_namespace))
     }
 
-    /// Attaches it over an open file or directory of this mount namespace.
+    /// Attaches the mount over an open file or directory of this mount namespace.
     pub(super) fn attach(&self, target: impl AsFd) -> Result<(), Errno> {
         kernel::move_mount(&self.0, target)
     }

@@ -124,7 +124,7 @@ impl Filter {
         Ok(Self([program(refused, libc::EPERM).step(step)?, program(absent, libc::ENOSYS).step(step)?]))
     }
 
-    /// Applies it to this thread and all that come from it, for good.
+    /// Applies the filter to this thread and all that come from this thread, for good.
     pub(super) fn apply(&self) -> Result<(), StepError> {
         self.0.iter().try_for_each(|program| apply_filter(program)).step(|| "apply the system call filter".into())
     }

@@ -49,7 +49,7 @@ impl Lasting {
         self.change(|listed| listed.insert(digest.clone()))
     }
 
-    /// Takes it off the list.
+    /// Removes a snapshot from the list.
     pub(crate) fn remove(&self, digest: &SnapshotDigest) -> io::Result<()> {
         self.change(|listed| listed.remove(digest))
     }

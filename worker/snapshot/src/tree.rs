@@ -63,7 +63,7 @@ impl Fingerprint {
 pub(crate) struct Entry {
     /// Relative to the model's directory.
     pub(crate) path: PathBuf,
-    /// Where it is, when a link leads there: relative to the model's directory, through no link.
+    /// Real path of the entry when a link leads there: relative to the model's directory, through no link.
     pub(crate) led: Option<PathBuf>,
     pub(crate) kind: Kind,
 }
@@ -164,7 +164,7 @@ struct Walk<'a> {
 #[derive(Default)]
 struct Waiting {
     path: PathBuf,
-    /// Where it is, when a link leads there: every link in it is followed, too.
+    /// Real path of the directory when a link leads there: every link in the directory is followed, too.
     led: Option<PathBuf>,
     /// Users that can write to the directories around it.
     writers: Writers,

@@ -49,7 +49,7 @@ pub(super) struct Journal {
 #[derive(Debug, Default)]
 struct Partial {
     bytes: Vec<u8>,
-    /// Some of it was dropped and counted, and the rest goes the same way.
+    /// Part of the line was dropped and counted, and the rest will be.
     dropped: bool,
     /// Text of the line before it was begun again, not shown yet.
     redrawn: Vec<u8>,

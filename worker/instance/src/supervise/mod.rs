@@ -84,7 +84,7 @@ pub(super) enum Action {
     LookForOom,
     /// Have the engine write the stacks of its threads to its log.
     AskForStacks { pid: i32 },
-    /// Have it write them without the interpreter's lock, unless it has answered.
+    /// Have the engine write its stacks without the interpreter's lock, unless it has answered.
     InsistOnStacks { pid: i32 },
     /// SIGKILL to everything.
     Kill,

@@ -97,7 +97,7 @@ struct Running {
     /// The number of the commands that are out.
     number: u64,
     began: Duration,
-    /// When it goes on without those that have not answered.
+    /// Deadline, at which the command goes on without shims that have not answered.
     until: Duration,
     answer: Answer,
 }

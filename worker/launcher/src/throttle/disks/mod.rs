@@ -52,7 +52,7 @@ struct Watched {
 }
 
 impl Disks {
-    /// Starts it; `images` is the folder of the cache directories' images.
+    /// Starts throttling; `images` is the folder of the cache directories' images.
     ///
     /// # Errors
     /// The kernel has no thread left, or there is no such folder.

@@ -53,7 +53,7 @@ pub(super) struct Watcher {
     scanned: bool,
     /// Watched folder.
     place: Option<Place>,
-    /// When it was last asked whether that is still the models folder.
+    /// Time of the last check that the watched folder is still the models folder.
     asked: Instant,
     /// Models that were refused for having too much: nothing in them is watched.
     crowded: BTreeSet<String>,

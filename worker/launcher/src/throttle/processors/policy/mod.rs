@@ -31,7 +31,7 @@ pub(super) struct Use {
 /// Change of a group's processors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Keep it to these.
+    /// Keep the group to these processors.
     Pin(CpuSet),
     /// Unpin: all processors.
     Unpin,
