@@ -168,8 +168,10 @@ impl Connection<'_> {
                 () = heartbeat.asked() => {}
                 message = self.socket.receive() => match message {
                     Ok(message) => {
+                        // Its models follow the welcome: whether this launcher is the one that was foreign is not known before.
+                        let is_welcome = matches!(message, FromLauncher::Welcome { .. });
                         self.on_message(message).await;
-                        if self.handle.routes().foreign {
+                        if !is_welcome && self.handle.routes().foreign {
                             return PacketError::Closed;
                         }
                     }

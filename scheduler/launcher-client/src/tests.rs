@@ -6,7 +6,7 @@ use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bin
 use omni_config::name::ModelName;
 use omni_engine_protocol::packet::{MAX_PACKET, recv_packet_no_fds, send_packet};
 use omni_node_protocol::id::SnapshotDigest;
-use omni_node_protocol::launcher::{FromLauncher, StartSpec, ToLauncher, VERSIONS};
+use omni_node_protocol::launcher::{FromLauncher, Serves, StartSpec, ToLauncher, VERSIONS};
 use omni_task::{Heartbeat, Mailbox, Watchdog};
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
@@ -131,6 +131,49 @@ async fn a_message_larger_than_a_packet_fails_alone() {
     let (received, _peer) = receives.await.unwrap();
     assert_eq!(received, small.instance, "on the same connection");
     assert!(events.is_empty(), "the connection is not lost");
+}
+
+#[tokio::test]
+async fn a_request_for_an_environment_reaches_the_launcher_as_it_was_made() {
+    let (handle, mut messages) = crate::testing::launcher();
+    let (mailbox, _inbox) = mailbox();
+    for require_hashes in [true, false] {
+        handle.prepare(EnvironmentRequest { require_hashes, ..request() }, &mailbox).unwrap();
+        let Some(ToLauncher::Prepare { require_hashes: sent, python, .. }) = messages.recv().await else {
+            panic!("another message")
+        };
+        assert_eq!((sent, python.as_str()), (require_hashes, "3.11"));
+    }
+}
+
+#[tokio::test]
+async fn a_launcher_that_serves_the_right_models_is_used_after_one_that_did_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("launcher.sock");
+    let listener = listener(&path);
+    let serves = |models: &str| Serves { models: models.to_owned(), config: serde_json::json!({}) };
+    let (sender, mut events) = mpsc::channel(4);
+    let expected = Some(serves("/models"));
+    let handle = LauncherHandle::start(path, expected, BTreeMap::new(), BuildMetrics::default(), sender, heartbeat());
+    let (wrong, right) = (serves("/others"), serves("/models"));
+    let launcher = tokio::task::spawn_blocking(move || {
+        let greet = |served: Serves| {
+            let peer = listener.accept().unwrap().0;
+            let welcome = FromLauncher::Welcome { protocol: VERSIONS.newest };
+            for message in [welcome, FromLauncher::Serves(served), FromLauncher::Scanned] {
+                send_packet(&peer, &message, &[]).unwrap();
+            }
+            peer
+        };
+        let first = greet(wrong);
+        // Read to its end: the scheduler has closed the connection.
+        while recv_packet_no_fds::<ToLauncher>(&first).is_ok() {}
+        greet(right)
+    });
+    assert!(matches!(events.recv().await, Some(LauncherEvent::Lost)));
+    assert!(matches!(events.recv().await, Some(LauncherEvent::Scanned)));
+    assert!(handle.connected());
+    drop(launcher.await.unwrap());
 }
 
 /// The kernel accepts connections for a launcher that is being killed, until the last of it is gone.

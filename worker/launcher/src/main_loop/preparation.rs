@@ -89,7 +89,11 @@ impl Launcher {
             },
             // Out of descriptors or memory, say: the same copy may be read later.
             Err(error) => Failure {
-                message: format!("the node's copy of this version cannot be read: {error}"),
+                message: format!(
+                    "the node's copy of this version cannot be read, which is tried again: {error}. If that lasts, put its \
+                     files into the model's directory once more, or go back to another version (`omnictl history {}`)",
+                    job.model
+                ),
                 permanent: false,
             },
         };

@@ -15,6 +15,9 @@ use std::collections::BTreeMap;
 impl ModelActor {
     /// Begins the hand-over: from now on only requests in flight go on.
     pub(super) fn hand_over(&mut self, hand_over: HandOver) {
+        if matches!(self.mode, Mode::Ended) {
+            return; // it has no requests, which the dropped sender says
+        }
         self.mode = Mode::HandingOver(hand_over.updates);
         let mut in_flight = BTreeMap::new();
         self.for_each_instance(|actor, number| {
