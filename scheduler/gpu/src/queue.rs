@@ -281,57 +281,57 @@ mod tests {
     use super::*;
     use crate::testing::request;
 
-    fn seats() -> ([Placement; 2], QueueReceiver) {
+    fn placements() -> ([Placement; 2], QueueReceiver) {
         let (handle, receiver) = new();
-        let seats = [0, 1].map(|_| handle.place(request()));
+        let placed = [0, 1].map(|_| handle.place(request()));
         assert_eq!(receiver.take().len(), 2);
-        (seats, receiver)
+        (placed, receiver)
     }
 
-    fn said(receiver: &QueueReceiver) -> String {
+    fn events(receiver: &QueueReceiver) -> String {
         let events = receiver.take();
         events.iter().map(|(key, event)| format!("{} {event:?}", key.0)).collect::<Vec<_>>().join(", ")
     }
 
     #[test]
-    fn work_that_begins_and_ends_takes_two_words_at_most() {
-        let ([one, two], receiver) = seats();
+    fn requests_that_begin_and_end_take_two_events_at_most() {
+        let ([one, two], receiver) = placements();
         for round in 0..1000 {
             one.busy(true);
             two.busy(round % 2 == 0);
             one.busy(false);
         }
-        assert_eq!(said(&receiver), "0 Busy, 1 Busy, 1 Idle, 0 Idle");
+        assert_eq!(events(&receiver), "0 Busy, 1 Busy, 1 Idle, 0 Idle");
         one.busy(true);
         one.busy(false);
         one.busy(true);
-        assert_eq!(said(&receiver), "0 Busy");
+        assert_eq!(events(&receiver), "0 Busy");
     }
 
     #[test]
-    fn what_was_said_in_between_keeps_its_place() {
-        let ([one, _two], receiver) = seats();
+    fn events_in_between_keep_their_place() {
+        let ([one, _two], receiver) = placements();
         one.busy(true);
         one.busy(false);
         one.yielded();
         one.request_grant();
         one.busy(true);
-        assert_eq!(said(&receiver), "0 Busy, 0 Idle, 0 Yielded, 0 Want, 0 Busy");
+        assert_eq!(events(&receiver), "0 Busy, 0 Idle, 0 Yielded, 0 Want, 0 Busy");
     }
 
     #[test]
-    fn a_dropped_seat_says_that_the_instance_is_gone() {
-        let ([one, two], receiver) = seats();
+    fn a_dropped_placement_reports_that_the_instance_is_gone() {
+        let ([one, two], receiver) = placements();
         drop(two);
         one.request_grant();
-        assert_eq!(said(&receiver), "1 Gone, 0 Want");
+        assert_eq!(events(&receiver), "1 Gone, 0 Want");
     }
 
     #[tokio::test]
-    async fn a_word_wakes_the_task_also_when_it_came_first() {
-        let ([one, _two], receiver) = seats();
+    async fn an_event_that_came_first_wakes_the_task() {
+        let ([one, _two], receiver) = placements();
         one.request_grant();
         receiver.changed().await;
-        assert_eq!(said(&receiver), "0 Want");
+        assert_eq!(events(&receiver), "0 Want");
     }
 }
