@@ -168,7 +168,7 @@ impl Connection<'_> {
                 () = heartbeat.asked() => {}
                 message = self.socket.receive() => match message {
                     Ok(message) => {
-                        // Its models follow the welcome: whether this launcher is the one that was foreign is not known before.
+                        // The served models follow the welcome: a launcher that was foreign may serve the right ones now.
                         let is_welcome = matches!(message, FromLauncher::Welcome { .. });
                         self.on_message(message).await;
                         if !is_welcome && self.handle.routes().foreign {
