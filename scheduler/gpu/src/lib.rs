@@ -18,7 +18,7 @@ mod task;
 mod view;
 mod wire;
 
-pub use metrics::GpuMetrics;
+pub use metrics::{GpuMetrics, SECONDS};
 pub use queue::{Decision, GpuHandle, Placement, PlacementRequest};
 
 use omni_capacity::CapacityHandle;

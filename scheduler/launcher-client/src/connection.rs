@@ -78,7 +78,7 @@ async fn keep(
                 warned = false;
                 let begun = Instant::now();
                 let kills = pending_kills(&mut commands, handle.routes().unanswered());
-                let mut connection = Connection { socket, handle: &handle, events: &events };
+                let connection = Connection { socket, handle: &handle, events: &events };
                 let error = connection.serve(kills, &mut commands, &heartbeat).await;
                 let expected = {
                     let routes = handle.routes();
@@ -149,7 +149,7 @@ struct Connection<'a> {
 impl Connection<'_> {
     /// Greets the launcher and carries messages both ways until the connection ends. Returns why it has ended.
     async fn serve(
-        &mut self,
+        &self,
         kills: Vec<ToLauncher>,
         commands: &mut mpsc::Receiver<ToLauncher>,
         heartbeat: &Heartbeat,

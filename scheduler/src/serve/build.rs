@@ -94,8 +94,8 @@ impl Daemon {
             budget: Arc::clone(&budget),
         };
         let node = Node::start(parts, persisted, unfinished).await;
-        let control_socket = omni_dir::runtime::control(&directories.runtime).join(CONTROL_SOCKET);
-        let forwarder = Forwarder::new(Arc::clone(&node), Arc::clone(&budget), control_socket);
+        let control_socket = directories.own_runtime().join(CONTROL_SOCKET);
+        let forwarder = Forwarder::new(Arc::clone(&node), Arc::clone(&budget), control_socket.clone());
         let run = Arc::new(RunApi::new(Arc::clone(&node), forwarder));
         let (senders, data_inherited, admin_inherited) =
             InheritedSenders::new(share.connections, ADMIN_CONNECTIONS as usize);
@@ -109,7 +109,7 @@ impl Daemon {
         let (addresses, upgrades) = (addresses, sender.clone());
         let control =
             Control { run, config, models, clock, gpu, budget, addresses: addresses.clone(), upgrades, owners };
-        let file = SocketFile::new(directories.own_runtime().join(CONTROL_SOCKET));
+        let file = SocketFile::new(control_socket);
         let control = ControlServer::start(listeners.control, file, control, ADMIN_CONNECTIONS);
         announce(&directories, &addresses)?;
         tracing::info!(

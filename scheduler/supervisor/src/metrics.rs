@@ -4,7 +4,7 @@
 //! two tasks have the same series, and the last of them removes them.
 
 use omni_control_api::State;
-use omni_gpu::GpuMetrics;
+use omni_gpu::{GpuMetrics, SECONDS};
 use omni_launcher_client::BuildMetrics;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
@@ -24,9 +24,6 @@ const UNITS: usize = 16;
 /// Values of the labels `outcome` and `phase`.
 const OUTCOMES: [&str; 4] = ["ok", "error", "refused", "cancelled"];
 const PHASES: [&str; 2] = ["total", "model"];
-
-/// Bounds of durations, in seconds: from a cached answer to a long generation.
-const SECONDS: [f64; 14] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0];
 
 /// API that a request came through: label `api`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,7 +12,7 @@ mod succession;
 mod successor;
 
 pub use not_served::NotServed;
-pub use predecessor::{PredecessorWatch, UnfinishedWork};
+pub use predecessor::UnfinishedWork;
 pub use succession::Ownership;
 pub use successor::SuccessorHandle;
 
@@ -171,7 +171,7 @@ impl Node {
     }
 
     /// Waits as [`Self::whole_scan`], within a bound: a node that has just started does not know its models yet. Returns
-    /// whether they are known.
+    /// true if every directory was reported by then.
     pub async fn first_scan(&self) -> bool {
         let mut scanned = self.scanned.subscribe();
         let waited = tokio::time::timeout(FIRST_SCAN, scanned.wait_for(|scanned| *scanned)).await;

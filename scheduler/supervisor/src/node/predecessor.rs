@@ -23,17 +23,17 @@ pub struct UnfinishedWork {
 
 /// Watch on the predecessor's work; `None` without a predecessor.
 #[derive(Debug)]
-pub struct PredecessorWatch(watch::Sender<Option<UnfinishedWork>>);
+pub(super) struct PredecessorWatch(watch::Sender<Option<UnfinishedWork>>);
 
 impl PredecessorWatch {
     /// Watches this work; `None`: there is no predecessor.
     #[must_use]
-    pub fn new(work: Option<UnfinishedWork>) -> Self {
+    pub(super) fn new(work: Option<UnfinishedWork>) -> Self {
         Self(watch::Sender::new(work))
     }
 
     /// Sets the number of requests that the predecessor still has in flight on an instance.
-    pub fn set_in_flight(&self, instance: &InstanceId, requests: u32) {
+    pub(super) fn set_in_flight(&self, instance: &InstanceId, requests: u32) {
         self.0.send_modify(|work| {
             if let Some(work) = work {
                 work.busy.insert(instance.clone(), requests);
@@ -43,7 +43,7 @@ impl PredecessorWatch {
     }
 
     /// Notes the predecessor's end.
-    pub fn on_end(&self) {
+    pub(super) fn on_end(&self) {
         self.0.send_replace(None);
     }
 
@@ -51,7 +51,7 @@ impl PredecessorWatch {
     ///
     /// # Errors
     /// The predecessor has not ended: its unfinished work.
-    pub async fn wait_for_end(&self) -> Result<(), UnfinishedWork> {
+    pub(super) async fn wait_for_end(&self) -> Result<(), UnfinishedWork> {
         let mut watched = self.0.subscribe();
         let _ = tokio::time::timeout(END_TIMEOUT, watched.wait_for(Option::is_none)).await; // the current value counts
         let work = watched.borrow().clone();

@@ -22,7 +22,7 @@ fn ready() -> (Instance, EngineEnds) {
     let (connection, ends) = DataConnection::pair().unwrap();
     let mut engine = Engine::new(Some(connection));
     engine.accepts = true;
-    let process = Box::new(Process { worker: Worker::disconnected(), engine });
+    let process = Box::new(Process { worker: Worker::disconnected(Moment::ZERO), engine });
     instance.state = InstanceState::Ready(process, HandlerMode::Serial);
     (instance, ends)
 }
@@ -54,7 +54,7 @@ async fn an_engine_becomes_ready_once_its_worker_is_connected() {
     let mut instance = instance();
     instance.state = InstanceState::Launching;
     let (connection, _ends) = DataConnection::pair().unwrap();
-    instance.on_connected(Worker::disconnected(), Some(connection));
+    instance.on_connected(Worker::disconnected(Moment::ZERO), Some(connection));
     assert!(matches!(instance.state, InstanceState::Starting(_)) && !instance.may_send());
     assert!(instance.on_ready(HandlerMode::Serial) && instance.may_send());
     assert!(!instance.on_ready(HandlerMode::Serial), "once");
@@ -75,7 +75,7 @@ fn a_worker_that_connects_to_a_stopping_instance_does_not_start_it() {
     let mut instance = instance();
     instance.state = InstanceState::Launching;
     assert!(!instance.on_stopping(true));
-    instance.on_connected(Worker::disconnected(), None);
+    instance.on_connected(Worker::disconnected(Moment::ZERO), None);
     assert!(instance.is_stopping() && instance.worker().is_some());
     assert_eq!(instance.wakes_at(Moment::ZERO), None, "no checks: a stop has deadlines of its own");
 }

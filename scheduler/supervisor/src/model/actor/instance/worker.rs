@@ -44,26 +44,16 @@ pub(in crate::model::actor) enum Disconnected {
 
 impl Worker {
     pub(in crate::model::actor) fn new(link: WorkerLink, welcome: &Welcome, now: Moment) -> Self {
-        let mut worker = Self {
-            link: None,
-            connected_at: now,
-            old_protocol: None,
-            engine_pid: None,
-            log_seen: 0,
-            liveness: None,
-            exit: None,
-            stats_waiters: Vec::new(),
-        };
+        let mut worker = Self::disconnected(now);
         worker.on_connected(link, welcome, now);
         worker
     }
 
     /// A worker whose connection is lost.
-    #[cfg(test)]
-    pub(super) fn disconnected() -> Self {
+    pub(super) fn disconnected(now: Moment) -> Self {
         Self {
             link: None,
-            connected_at: Moment::ZERO,
+            connected_at: now,
             old_protocol: None,
             engine_pid: None,
             log_seen: 0,
@@ -166,7 +156,7 @@ mod tests {
 
     #[test]
     fn an_exit_waits_for_the_end_of_the_connection() {
-        let mut worker = Worker::disconnected();
+        let mut worker = Worker::disconnected(Moment::ZERO);
         assert_eq!(worker.on_exit(ExitCause::OomKilled), Some(ExitCause::OomKilled), "there is no connection");
         worker.exit = Some(ExitCause::OomKilled);
         assert!(matches!(worker.on_disconnected(Moment::ZERO), Disconnected::Exited(ExitCause::OomKilled)));
@@ -175,7 +165,7 @@ mod tests {
 
     #[test]
     fn log_lines_are_new_once() {
-        let mut worker = Worker::disconnected();
+        let mut worker = Worker::disconnected(Moment::ZERO);
         assert!(worker.is_new_line(1) && worker.is_new_line(2));
         assert!(!worker.is_new_line(1) && !worker.is_new_line(2), "sent again after a reconnect");
         assert!(worker.is_new_line(3));
