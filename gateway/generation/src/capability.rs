@@ -1,0 +1,147 @@
+//! Parameters that engines honour. A request that asks for another one is refused, never answered without it.
+
+use crate::request::{GenerationRequest, InvalidRequest, Prompt, ResponseFormat};
+use crate::message::{Content, Part};
+
+/// Something that not every engine can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Capability {
+    /// `seed`.
+    Seed,
+    /// `logprobs` and `top_logprobs`.
+    Logprobs,
+    /// `logit_bias`.
+    LogitBias,
+    /// `min_tokens`.
+    MinTokens,
+    /// `max_tokens`, counted in the model's own tokens. Without it the node counts pieces.
+    MaxTokens,
+    /// `top_k`.
+    TopK,
+    /// `min_p`.
+    MinP,
+    /// `frequency_penalty` and `presence_penalty`.
+    Penalties,
+    /// `repetition_penalty`.
+    RepetitionPenalty,
+    /// `ignore_eos`.
+    IgnoreEos,
+    /// Prompts of token ids.
+    TokenPrompts,
+    /// Images in messages.
+    Images,
+    /// Sound in messages.
+    Audio,
+    /// Output constrained to JSON. Without it the node validates the finished answer.
+    JsonObject,
+    /// Output constrained to a JSON Schema. Without it the node validates the finished answer.
+    JsonSchema,
+}
+
+impl Capability {
+    /// All capabilities with their names in a manifest.
+    pub const ALL: [(&'static str, Self); 15] = [
+        ("audio", Self::Audio),
+        ("ignore-eos", Self::IgnoreEos),
+        ("images", Self::Images),
+        ("json-object", Self::JsonObject),
+        ("json-schema", Self::JsonSchema),
+        ("logit-bias", Self::LogitBias),
+        ("logprobs", Self::Logprobs),
+        ("max-tokens", Self::MaxTokens),
+        ("min-p", Self::MinP),
+        ("min-tokens", Self::MinTokens),
+        ("penalties", Self::Penalties),
+        ("repetition-penalty", Self::RepetitionPenalty),
+        ("seed", Self::Seed),
+        ("token-prompts", Self::TokenPrompts),
+        ("top-k", Self::TopK),
+    ];
+}
+
+/// Set of capabilities of one model.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Capabilities(Vec<Capability>);
+
+impl FromIterator<Capability> for Capabilities {
+    fn from_iter<I: IntoIterator<Item = Capability>>(capabilities: I) -> Self {
+        Self(capabilities.into_iter().collect())
+    }
+}
+
+impl Capabilities {
+    /// Returns true if the model has this capability.
+    #[must_use]
+    pub fn has(&self, capability: Capability) -> bool {
+        self.0.contains(&capability)
+    }
+
+    /// Checks that the model can honour all of a request. Values that change nothing (a penalty of 0) are no demand.
+    ///
+    /// # Errors
+    /// The first parameter that it cannot honour.
+    pub fn check(&self, request: &GenerationRequest) -> Result<(), InvalidRequest> {
+        let sampling = &request.sampling;
+        let is = |value: Option<f32>, neutral: f32| value.is_none_or(|value| (value - neutral).abs() < f32::EPSILON);
+        let parts = request.prompts.iter().flat_map(|prompt| match prompt {
+            Prompt::Chat(chat) => chat.messages.as_slice(),
+            Prompt::Text(_) | Prompt::Tokens(_) => &[],
+        });
+        let parts: Vec<&Part> = parts
+            .flat_map(|message| match &message.content {
+                Content::Parts(parts) => parts.as_slice(),
+                Content::Absent | Content::Text(_) => &[],
+            })
+            .collect();
+        let tokens = request.prompts.iter().any(|prompt| matches!(prompt, Prompt::Tokens(_)));
+        let demands = [
+            (sampling.seed.is_some(), Capability::Seed, "seed"),
+            (request.logprobs.is_some(), Capability::Logprobs, "logprobs"),
+            (!sampling.logit_bias.is_empty(), Capability::LogitBias, "logit_bias"),
+            (sampling.min_tokens.is_some_and(|least| least > 0), Capability::MinTokens, "min_tokens"),
+            (sampling.top_k.is_some(), Capability::TopK, "top_k"),
+            (!is(sampling.min_p, 0.0), Capability::MinP, "min_p"),
+            (!is(sampling.frequency_penalty, 0.0), Capability::Penalties, "frequency_penalty"),
+            (!is(sampling.presence_penalty, 0.0), Capability::Penalties, "presence_penalty"),
+            (!is(sampling.repetition_penalty, 1.0), Capability::RepetitionPenalty, "repetition_penalty"),
+            (sampling.ignore_eos, Capability::IgnoreEos, "ignore_eos"),
+            (tokens, Capability::TokenPrompts, "prompt"),
+            (parts.iter().any(|part| matches!(part, Part::Image { .. })), Capability::Images, "messages"),
+            (parts.iter().any(|part| matches!(part, Part::Audio { .. })), Capability::Audio, "messages"),
+        ];
+        match demands.into_iter().find(|(asked, capability, _)| *asked && !self.has(*capability)) {
+            None => Ok(()),
+            Some((_, capability, parameter)) => Err(InvalidRequest::new(parameter, refusal(capability, parameter))),
+        }
+    }
+
+    /// Returns true if the engine itself keeps the answer to this form; the node validates it otherwise.
+    #[must_use]
+    pub fn constrains(&self, format: &ResponseFormat) -> bool {
+        match format {
+            ResponseFormat::Text => true,
+            ResponseFormat::JsonObject => self.has(Capability::JsonObject),
+            ResponseFormat::JsonSchema { .. } => self.has(Capability::JsonSchema),
+        }
+    }
+}
+
+fn refusal(capability: Capability, parameter: &str) -> String {
+    match capability {
+        Capability::TokenPrompts => "this model takes text, not token ids".to_owned(),
+        Capability::Images => "this model takes no images".to_owned(),
+        Capability::Audio => "this model takes no audio".to_owned(),
+        Capability::Seed
+        | Capability::Logprobs
+        | Capability::LogitBias
+        | Capability::MinTokens
+        | Capability::MaxTokens
+        | Capability::TopK
+        | Capability::MinP
+        | Capability::Penalties
+        | Capability::RepetitionPenalty
+        | Capability::IgnoreEos
+        | Capability::JsonObject
+        | Capability::JsonSchema => format!("this model does not support `{parameter}`: leave it out"),
+    }
+}

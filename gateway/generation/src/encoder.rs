@@ -1,0 +1,45 @@
+//! Rendering of an answer for a client: one encoder for each API.
+
+use crate::completion::Completion;
+use crate::delta::Delta;
+use crate::finish::{Finish, Usage};
+use crate::piece::TokenInfo;
+use bytes::BytesMut;
+
+/// Renderer of one streamed answer as server-sent events.
+///
+/// ```text
+///  start ──▶ (deltas | finish of a choice)* ──▶ end
+///    └──────────────┴──▶ error
+/// ```
+///
+/// Invariants: the calls come in the order of the diagram, `finish` once for each choice and nothing for a choice after it; an
+/// encoder writes whole events.
+pub trait ResponseEncoder: Send {
+    /// Events before the first part.
+    fn start(&mut self, out: &mut BytesMut);
+
+    /// Parts of a choice that came together. `tokens`: those with log probabilities, if the client asked for them.
+    fn deltas(&mut self, choice: usize, deltas: &[Delta], tokens: &[TokenInfo], out: &mut BytesMut);
+
+    /// End of a choice.
+    fn finish(&mut self, choice: usize, finish: &Finish, out: &mut BytesMut);
+
+    /// End of the answer, with the usage of all choices.
+    fn end(&mut self, usage: &Usage, out: &mut BytesMut);
+
+    /// Failure in mid-stream: the last event.
+    fn error(&mut self, failure: &StreamFailure<'_>, out: &mut BytesMut);
+
+    /// The whole answer of a request that does not stream: one JSON document.
+    fn whole(&mut self, completion: &Completion, out: &mut BytesMut);
+}
+
+/// Failure of an answer whose beginning the client has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamFailure<'a> {
+    /// Message for the client.
+    pub message: &'a str,
+    /// HTTP status that the failure would have had.
+    pub status: u16,
+}

@@ -1,0 +1,2 @@
+//! Validation of answers that must be JSON.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Incremental parsers of tool calls and reasoning in generated text.
+#![forbid(unsafe_code)]
