@@ -15,7 +15,7 @@ use serde_json::Value;
 const FULL: &str = r#"
 schema = 1
 [model]
-kind = "custom"
+kind = "text-generation"
 entrypoint = "app.main:handle"
 [runtime]
 engine = "python"
@@ -26,6 +26,14 @@ command = []
 preload = []
 zygote = false
 require-hashes = false
+[generation]
+honours = ["seed", "top-k"]
+[chat]
+render = "model"
+tool-parser = "hermes"
+reasoning-parser = "none"
+[batching]
+max = 1
 [weights]
 source = "file:///srv/weights/llama"
 sha256 = ""
@@ -79,7 +87,9 @@ fn every_key_is_read() {
     let (read, default) = (keys(&manifest), keys(&Manifest::default()));
     let same: Vec<_> = default.iter().filter(|pair| read.contains(pair)).map(|(key, _)| key.as_str()).collect();
     let only_one = [
-        "model.kind",
+        "batching.cost",
+        "batching.isolate",
+        "batching.max",
         "python.preload",
         "python.require-hashes",
         "runtime.command",
@@ -137,8 +147,12 @@ const BAD: &[&str] = &[
     "[resources]\ngpu-memory = \"10GB\"",
     "[resources]\ngpu-mode = \"shared\"",
     "[resources]\ngpu-mode = \"device\"",
-    "[model]\nkind = \"embeddings\"",
-    "[model]\nkind = \"text-generation\"",
+    "[model]\nkind = \"rerank\"",
+    "[chat]\nrender = \"model\"",
+    "[generation]\nhonours = [\"seed\"]",
+    "[model]\nkind = \"text-generation\"\n[generation]\nhonours = [\"sed\"]",
+    "[batching]\nisolate = true",
+    "[batching]\nmax = 8",
     "[model]\nkind = \"chat\"",
     "[model]\nentrypoint = \"model\"",
     "[model]\nentrypoint = \"model.py:handle-request\"",
@@ -289,7 +303,7 @@ proptest! {
 #[test]
 fn kinds_of_later_versions_are_known_and_refused() {
     // A keyword that is not in the format is a different mistake from a keyword that this version does not support.
-    let later = Manifest::parse("[model]\nkind = \"embeddings\"").unwrap_err();
+    let later = Manifest::parse("[model]\nkind = \"rerank\"").unwrap_err();
     assert!(matches!(later.0.listed(), [Problem::Refused { line: 2, .. }]));
     let never = Manifest::parse("[model]\nkind = \"chat\"").unwrap_err();
     assert!(matches!(never.0.listed(), [Problem::Value { line: 2, .. }]));

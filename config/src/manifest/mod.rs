@@ -9,7 +9,9 @@
 //! Described for authors in `docs/manifest.md`, for editors in `config/schema/omni.schema.json`; tests keep the three
 //! in step.
 
+mod batching;
 mod env;
+mod generation;
 mod logs;
 mod program;
 mod resources;
@@ -22,7 +24,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use toml::de::DeValue;
 
+pub use batching::{Batching, Cost};
 pub use env::{EnvName, EnvNameError};
+pub use generation::{AUTO, Capability, Chat, Generation, Render};
 pub use logs::{LogLevel, Logs};
 pub use program::{Engine, Entrypoint, EntrypointError, Kind, Model, Runtime, Weights};
 pub(crate) use resources::DEFAULT_PIDS;
@@ -61,6 +65,12 @@ pub struct Manifest {
     pub runtime: Runtime,
     /// `[python]`: how instances begin, and from what.
     pub python: Python,
+    /// `[generation]`: what a model that generates text can do.
+    pub generation: Generation,
+    /// `[chat]`: how conversations become prompts.
+    pub chat: Chat,
+    /// `[batching]`: requests that are served together.
+    pub batching: Batching,
     /// `[weights]`: files that are not in the directory.
     pub weights: Weights,
     /// `[resources]`: what an instance may use.
@@ -86,6 +96,9 @@ impl Default for Manifest {
             model: Model::default(),
             runtime: Runtime::default(),
             python: Python::default(),
+            generation: Generation::default(),
+            chat: Chat::default(),
+            batching: Batching::default(),
             weights: Weights::default(),
             resources: Resources::default(),
             scaling: Scaling::default(),
@@ -131,6 +144,9 @@ impl Manifest {
             model: root.section("model", Model::read),
             runtime: root.section("runtime", Runtime::read),
             python: root.section("python", Python::read),
+            generation: root.section("generation", Generation::read),
+            chat: root.section("chat", Chat::read),
+            batching: root.section("batching", Batching::read),
             weights: root.section("weights", Weights::read),
             resources: root.section("resources", Resources::read),
             scaling: root.section("scaling", Scaling::read),

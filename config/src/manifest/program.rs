@@ -29,8 +29,7 @@ pub struct Model {
 impl Model {
     pub(super) fn read(section: &mut Section<'_>) -> Self {
         let default = Self::default();
-        let kinds =
-            [("custom", Kind::Custom), ("text-generation", Kind::TextGeneration), ("embeddings", Kind::Embeddings)];
+        let kinds = Kind::ALL.map(|kind| (kind.name(), kind));
         Self {
             kind: section.get("kind", choice(&kinds), default.kind),
             entrypoint: section.get(
@@ -42,7 +41,7 @@ impl Model {
     }
 }
 
-/// Which APIs a model answers.
+/// Which APIs a model answers. All answer the run API.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -53,6 +52,41 @@ pub enum Kind {
     TextGeneration,
     /// Vectors for texts.
     Embeddings,
+    /// Order of documents by a query.
+    Rerank,
+    /// Transcriptions of sound.
+    SpeechToText,
+    /// Sound for texts.
+    TextToSpeech,
+    /// Images for texts.
+    TextToImage,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 7] = [
+        Self::Custom,
+        Self::TextGeneration,
+        Self::Embeddings,
+        Self::Rerank,
+        Self::SpeechToText,
+        Self::TextToSpeech,
+        Self::TextToImage,
+    ];
+
+    /// Name in a manifest.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Custom => "custom",
+            Self::TextGeneration => "text-generation",
+            Self::Embeddings => "embeddings",
+            Self::Rerank => "rerank",
+            Self::SpeechToText => "speech-to-text",
+            Self::TextToSpeech => "text-to-speech",
+            Self::TextToImage => "text-to-image",
+        }
+    }
 }
 
 /// Where the handler is: `module:function`, in the file as `"model:handle_request"`.

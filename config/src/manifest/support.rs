@@ -4,7 +4,7 @@
 //!
 //! Invariant: nothing a manifest asks for is silently ignored.
 
-use super::{Engine, GpuMode, Kind, Manifest, ZygoteUse};
+use super::{Chat, Cost, Engine, GpuMode, Kind, Manifest, ZygoteUse};
 
 /// A value that is refused although it is well formed.
 pub(super) struct Refusal {
@@ -24,7 +24,24 @@ impl Refusal {
 /// wrong value contradicts what its author did not write.
 pub(super) fn contradictions(manifest: &Manifest) -> Vec<Refusal> {
     let mut refusals = Vec::new();
-    let Manifest { runtime, python, weights, resources, scaling, .. } = manifest;
+    let Manifest { model, runtime, python, generation, chat, batching, weights, resources, scaling, .. } = manifest;
+    if model.kind != Kind::TextGeneration {
+        let reason = "only kind = \"text-generation\" in [model] has it: remove it";
+        let default = Chat::default();
+        let set = [
+            ("generation", "honours", !generation.honours.is_empty()),
+            ("chat", "render", chat.render != default.render),
+            ("chat", "tool-parser", chat.tool_parser != default.tool_parser),
+            ("chat", "reasoning-parser", chat.reasoning_parser != default.reasoning_parser),
+        ];
+        let set = set.into_iter().filter(|(_, _, set)| *set);
+        refusals.extend(set.map(|(section, key, _)| Refusal::of(section, key, reason)));
+    }
+    if batching.max == 1 && (batching.isolate || batching.cost != Cost::default()) {
+        let reason = "batches of one request are not divided and have no size: set `batching.max`, or remove it";
+        let key = if batching.isolate { "isolate" } else { "cost" };
+        refusals.push(Refusal::of("batching", key, reason));
+    }
     if runtime.engine == Engine::Python && !runtime.command.is_empty() {
         refusals.push(Refusal::of("runtime", "command", "only engine = \"openai\" is started by a command: remove it"));
     }
@@ -58,9 +75,9 @@ pub(super) fn contradictions(manifest: &Manifest) -> Vec<Refusal> {
 pub(super) fn lacking(manifest: &Manifest) -> Vec<Refusal> {
     let mut refusals = Vec::new();
     match manifest.model.kind {
-        Kind::Custom => {}
-        Kind::TextGeneration | Kind::Embeddings => {
-            let reason = "this version serves the kind \"custom\" only, at /ai/run: use that";
+        Kind::Custom | Kind::TextGeneration | Kind::Embeddings => {}
+        Kind::Rerank | Kind::SpeechToText | Kind::TextToSpeech | Kind::TextToImage => {
+            let reason = "this version does not serve this kind: use \"custom\", whose handler gets the body as it is";
             refusals.push(Refusal::of("model", "kind", reason));
         }
     }
@@ -70,6 +87,9 @@ pub(super) fn lacking(manifest: &Manifest) -> Vec<Refusal> {
             let reason = "this version has the engine \"python\" only: use that";
             refusals.push(Refusal::of("runtime", "engine", reason));
         }
+    }
+    if manifest.batching.max > 1 {
+        refusals.push(Refusal::of("batching", "max", "this version calls the handler for single requests: remove it"));
     }
     if manifest.weights.source.is_some() && manifest.weights.folder().is_none() {
         let reason = "fetching weights is not in this version: name a folder of the node that its configuration lists, as \

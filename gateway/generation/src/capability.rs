@@ -1,63 +1,8 @@
 //! Parameters that engines honour. A request that asks for another one is refused, never answered without it.
 
-use crate::request::{GenerationRequest, InvalidRequest, Prompt, ResponseFormat};
 use crate::message::{Content, Part};
-
-/// Something that not every engine can do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Capability {
-    /// `seed`.
-    Seed,
-    /// `logprobs` and `top_logprobs`.
-    Logprobs,
-    /// `logit_bias`.
-    LogitBias,
-    /// `min_tokens`.
-    MinTokens,
-    /// `max_tokens`, counted in the model's own tokens. Without it the node counts pieces.
-    MaxTokens,
-    /// `top_k`.
-    TopK,
-    /// `min_p`.
-    MinP,
-    /// `frequency_penalty` and `presence_penalty`.
-    Penalties,
-    /// `repetition_penalty`.
-    RepetitionPenalty,
-    /// `ignore_eos`.
-    IgnoreEos,
-    /// Prompts of token ids.
-    TokenPrompts,
-    /// Images in messages.
-    Images,
-    /// Sound in messages.
-    Audio,
-    /// Output constrained to JSON. Without it the node validates the finished answer.
-    JsonObject,
-    /// Output constrained to a JSON Schema. Without it the node validates the finished answer.
-    JsonSchema,
-}
-
-impl Capability {
-    /// All capabilities with their names in a manifest.
-    pub const ALL: [(&'static str, Self); 15] = [
-        ("audio", Self::Audio),
-        ("ignore-eos", Self::IgnoreEos),
-        ("images", Self::Images),
-        ("json-object", Self::JsonObject),
-        ("json-schema", Self::JsonSchema),
-        ("logit-bias", Self::LogitBias),
-        ("logprobs", Self::Logprobs),
-        ("max-tokens", Self::MaxTokens),
-        ("min-p", Self::MinP),
-        ("min-tokens", Self::MinTokens),
-        ("penalties", Self::Penalties),
-        ("repetition-penalty", Self::RepetitionPenalty),
-        ("seed", Self::Seed),
-        ("token-prompts", Self::TokenPrompts),
-        ("top-k", Self::TopK),
-    ];
-}
+use crate::request::{GenerationRequest, InvalidRequest, Prompt, ResponseFormat};
+pub use omni_config::manifest::Capability;
 
 /// Set of capabilities of one model.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod backoff;
+pub mod batching;
 pub mod capacity;
 pub mod deadlines;
 pub mod dispatch;

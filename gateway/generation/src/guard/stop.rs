@@ -63,7 +63,8 @@ impl StopMatcher {
         let before = self.held.len();
         self.held.push_str(text);
         for (at, byte) in text.bytes().enumerate() {
-            let complete = self.patterns.iter_mut().filter_map(|pattern| pattern.advance(byte).then_some(&pattern.text));
+            let complete =
+                self.patterns.iter_mut().filter_map(|pattern| pattern.advance(byte).then_some(&pattern.text));
             if let Some(sequence) = complete.max_by_key(|text| text.len()).cloned() {
                 let mut text = std::mem::take(&mut self.held);
                 text.truncate((before + at + 1).saturating_sub(sequence.len()));
