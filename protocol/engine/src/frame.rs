@@ -18,6 +18,7 @@
 //! its payload and its header, so that many tiny chunks are bounded too.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 /// Bytes of a header.
 pub const HEADER: usize = 16;
@@ -32,6 +33,8 @@ pub const MAX_SMALL: usize = 64 * 1024;
 pub const MAX_USAGE: usize = 4 * 1024;
 /// Bytes of chunks, headers included, that a model may send on a fresh stream before it needs a `Credit`.
 pub const INITIAL_CREDIT: usize = 256 * 1024;
+/// Most members of a batch.
+pub const MAX_BATCH: usize = 1024;
 
 /// Kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,14 +50,21 @@ pub enum Kind {
     /// To the model, while it has no request: asks how it is. Answered by `Health` with the same id. With
     /// [`flags::OWN_CHECK`] the model's own `healthcheck` runs, else the engine alone answers.
     Check = 4,
+    /// To the model. The requests that follow are one batch: [`batch_payload`]. Their `Request` frames come next on this
+    /// connection, in that order, and with nothing between them. The id is the batch's own, of the same numbers as those
+    /// of requests. Each member has an answer, a credit and a cancellation of its own. The handler is interrupted once
+    /// all members are cancelled; until then the last frame of a cancelled one may come as late as the batch's end. An
+    /// engine whose model has no handler for batches handles the members one by one.
+    Batch = 5,
     /// From the model: the whole answer. Flags: [`flags::JSON`] or [`flags::BYTES`], and [`flags::HEAD`] when the
     /// payload begins with an [`AnswerHead`]. `code` is the status.
     Response = 16,
     /// From the model: an answer begins that comes in chunks. Payload: JSON [`AnswerHead`] or empty. Flags:
-    /// [`flags::EVENTS`] or [`flags::BYTES`].
+    /// [`flags::EVENTS`], [`flags::BYTES`], or [`flags::EVENT`] for generated text.
     Stream = 17,
     /// From the model: one chunk. In a stream of events flags say [`flags::JSON`] or [`flags::TEXT`], or [`flags::BYTES`]
-    /// for events, or parts of some, as the model has made them.
+    /// for events, or parts of some, as the model has made them. In generated text, see
+    /// [`generation`](crate::generation).
     Chunk = 18,
     /// From the model: the stream is complete.
     End = 19,
@@ -76,6 +86,7 @@ impl Kind {
             2 => Self::Credit,
             3 => Self::Cancel,
             4 => Self::Check,
+            5 => Self::Batch,
             16 => Self::Response,
             17 => Self::Stream,
             18 => Self::Chunk,
@@ -98,6 +109,8 @@ pub mod flags {
     pub const TEXT: u8 = 2;
     /// A stream of server-sent events; each chunk is JSON, text, or bytes.
     pub const EVENTS: u8 = 3;
+    /// Of a stream: generated text. Of a chunk in it: one [`GenerationEvent`](crate::generation::GenerationEvent).
+    pub const EVENT: u8 = 4;
     /// Mask of the content.
     pub const CONTENT: u8 = 0x0f;
     /// The payload of a response begins with a head.
@@ -221,7 +234,7 @@ impl Header {
             Kind::Stream | Kind::Error | Kind::Health => MAX_SMALL,
             Kind::Usage => MAX_USAGE,
             Kind::End => 0,
-            Kind::Request | Kind::Credit | Kind::Cancel | Kind::Check => {
+            Kind::Request | Kind::Credit | Kind::Cancel | Kind::Check | Kind::Batch => {
                 return Err(FrameError::UnknownKind(self.kind as u8));
             }
         };
@@ -232,9 +245,32 @@ impl Header {
     }
 }
 
+/// Kind of a request that the node has read. Requests of other models go to them as they came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RequestKind {
+    /// Generated text.
+    TextGeneration,
+    /// Embeddings of texts.
+    Embeddings,
+    /// Relevance of documents.
+    Rerank,
+    /// Transcription of speech.
+    SpeechToText,
+    /// Speech from text.
+    TextToSpeech,
+    /// Images from text.
+    TextToImage,
+    /// Number of tokens of a prompt.
+    CountTokens,
+}
+
 /// Head of a request, beside its body. Python parses it only when the handler asks for it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RequestHead {
+    /// Kind of a request that the node has read. The first field, so that an engine finds it without parsing the rest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<RequestKind>,
     /// The request id that the client sees.
     pub id: String,
     /// HTTP method.
@@ -253,6 +289,9 @@ pub struct RequestHead {
     /// body is there. Only for models that the node's configuration trusts with that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub body_handed: bool,
+    /// Parameters that stand beside a body which is a file: the fields of a form.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<Map<String, Value>>,
 }
 
 /// Head of an answer that is more than status 200 and JSON.
@@ -270,10 +309,27 @@ pub struct AnswerHead {
 }
 
 /// Payload of an `Error` frame.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ErrorBody {
     /// For the client when the handler said it, for the log otherwise.
     pub message: String,
+    /// Path of the parameter that is wrong, such as `messages[2].content`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameter: Option<String>,
+    /// The batch has failed as a whole: this member alone may succeed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub batch: bool,
+}
+
+/// Payload of a `Batch` frame: the ids of its members, `u64` little-endian, from 1 to [`MAX_BATCH`].
+///
+/// # Errors
+/// [`FrameError::Malformed`] when there are none or too many.
+pub fn batch_payload(members: &[u64]) -> Result<Vec<u8>, FrameError> {
+    if members.is_empty() || members.len() > MAX_BATCH {
+        return Err(FrameError::Malformed("a batch has from 1 to 1024 members"));
+    }
+    Ok(members.iter().flat_map(|id| id.to_le_bytes()).collect())
 }
 
 /// Splits a payload that begins with a head into the head's JSON and the rest.
@@ -305,15 +361,23 @@ mod tests {
 
     #[test]
     fn a_model_may_not_send_what_only_the_scheduler_sends() {
-        for kind in [Kind::Request, Kind::Credit, Kind::Cancel] {
+        for kind in [Kind::Request, Kind::Credit, Kind::Cancel, Kind::Check, Kind::Batch] {
             let header = Header { length: 0, kind, flags: 0, code: 0, id: 1 };
             assert_eq!(header.check_answer(), Err(FrameError::UnknownKind(kind as u8)));
         }
     }
 
+    #[test]
+    fn a_batch_has_members_within_its_bound() {
+        assert_eq!(batch_payload(&[0x0102, 3]).unwrap(), [2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+        assert!(batch_payload(&[]).is_err());
+        assert!(batch_payload(&[1; MAX_BATCH]).is_ok());
+        assert!(batch_payload(&[1; MAX_BATCH + 1]).is_err());
+    }
+
     proptest! {
         #[test]
-        fn every_header_survives_the_wire(length: u32, kind in prop::sample::select(vec![1_u8, 2, 3, 16, 17, 18, 19, 20, 21]), flags: u8, code: u16, id: u64) {
+        fn every_header_survives_the_wire(length: u32, kind in prop::sample::select(vec![1_u8, 2, 3, 4, 5, 16, 17, 18, 19, 20, 21, 22]), flags: u8, code: u16, id: u64) {
             let header = Header { length, kind: Kind::from_byte(kind).unwrap(), flags, code, id };
             prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
         }

@@ -7,8 +7,11 @@
 //! | cancel | `SOCK_SEQPACKET` pair beside it | scheduler to engine only | [`frame`] |
 //!
 //! Control sockets, these and those of the node, carry one JSON message per packet ([`packet`]); descriptors travel
-//! with their message. Shapes, bounds and codecs only: nothing is decided here.
+//! with their message. Requests that the node has read have bodies and answers of their own ([`task`], [`generation`]).
+//! Shapes, bounds and codecs only: nothing is decided here.
 
 pub mod control;
 pub mod frame;
+pub mod generation;
 pub mod packet;
+pub mod task;

@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops at the first surprise")]
 
 use omni_engine_protocol::frame::{
-    CancelReason, ErrorBody, ErrorOrigin, HEADER, Header, INITIAL_CREDIT, Kind, MAX_ANSWER, MAX_CHUNK, flags,
+    CancelReason, ErrorBody, ErrorOrigin, HEADER, Header, INITIAL_CREDIT, Kind, MAX_ANSWER, MAX_BATCH, MAX_CHUNK, flags,
 };
+use omni_engine_protocol::generation::{GenerationEvent, MAX_ALTERNATIVES, MAX_NAME};
+use omni_engine_protocol::task::{EMBEDDINGS_TYPE, EmbeddingsAnswer};
 use omni_engine_protocol::{control, packet};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -31,6 +33,7 @@ from omni._engine import control, wire
 numbers = {n: v for n, v in vars(wire).items() if n.isupper() and isinstance(v, int)}
 numbers['ENGINE_FD'] = control.ENGINE_FD
 numbers['MAX_PACKET'] = control.MAX_PACKET
+numbers['EMBEDDINGS_TYPE'] = wire.EMBEDDINGS_TYPE
 numbers['PERMANENT_FAILURE'] = control.PERMANENT_FAILURE
 print(json.dumps(numbers))
 ",
@@ -42,6 +45,10 @@ print(json.dumps(numbers))
         "MAX_CHUNK": MAX_CHUNK,
         "MAX_SMALL": max_small(),
         "INITIAL_CREDIT": INITIAL_CREDIT,
+        "MAX_ALTERNATIVES": MAX_ALTERNATIVES,
+        "MAX_BATCH": MAX_BATCH,
+        "MAX_NAME": MAX_NAME,
+        "EMBEDDINGS_TYPE": EMBEDDINGS_TYPE,
         "REQUEST": Kind::Request as u8,
         "CREDIT": Kind::Credit as u8,
         "CANCEL": Kind::Cancel as u8,
@@ -51,12 +58,14 @@ print(json.dumps(numbers))
         "END": Kind::End as u8,
         "ERROR": Kind::Error as u8,
         "CHECK": Kind::Check as u8,
+        "BATCH": Kind::Batch as u8,
         "USAGE": Kind::Usage as u8,
         "HEALTH": Kind::Health as u8,
         "JSON": flags::JSON,
         "BYTES": flags::BYTES,
         "TEXT": flags::TEXT,
         "EVENTS": flags::EVENTS,
+        "EVENT": flags::EVENT,
         "CONTENT": flags::CONTENT,
         "HEAD": flags::HEAD,
         "BODY_STREAM": flags::BODY_STREAM,
@@ -81,6 +90,63 @@ fn max_small() -> u32 {
     (0..=u32::try_from(MAX_ANSWER).unwrap()).rev().step_by(1024).find(|length| fits(*length)).unwrap()
 }
 
+/// Frames of a text, as the header and the payload of each.
+fn frames(mut rest: &[u8]) -> Vec<(Header, &[u8])> {
+    let mut found = Vec::new();
+    while let Some((head, after)) = rest.split_first_chunk::<HEADER>() {
+        let header = Header::decode(head).unwrap();
+        header.check_answer().unwrap();
+        let (payload, after) = after.split_at(header.length as usize);
+        found.push((header, payload));
+        rest = after;
+    }
+    assert!(rest.is_empty());
+    found
+}
+
+#[test]
+fn generated_text_from_python_is_read_here() {
+    let bytes = python(
+        "
+import sys
+from omni import Finish, Reasoning, Token, ToolCall, Usage
+from omni._engine import wire
+from omni._engine.generation import GenerationStream
+stream = GenerationStream(1, None)
+pieces = [
+    Reasoning('because'), 'moo', b'\\xf0\\x9f', Token('ä', 7, -0.5, [('a', -0.25)]), Token(b'\\xf0\\x9f', 8),
+    ToolCall('f', {'a': 1}, id='c1'), Finish('tool_calls', Usage(3, 4, 1, 2)),
+]
+out = []
+for piece in pieces:
+    flags, payload = stream.encode(piece)
+    out += [stream.opening(), wire.chunk_header(1, flags, len(payload)), bytes(payload)]
+sys.stdout.buffer.write(b''.join(out))
+",
+    );
+    let frames = frames(&bytes);
+    assert_eq!((frames[0].0.kind, frames[0].0.flags), (Kind::Stream, flags::EVENT));
+    let chunks = frames[1..].iter().map(|(header, payload)| match header.flags {
+        flags::EVENT => format!("{:?}", GenerationEvent::parse(payload).unwrap()),
+        flags => format!("{flags} {}", payload.escape_ascii()),
+    });
+    insta::assert_snapshot!("generated_text", chunks.collect::<Vec<_>>().join("\n"));
+}
+
+#[test]
+fn embeddings_from_python_are_read_here() {
+    let bytes = python(
+        "
+import sys
+from omni._engine.results import embeddings
+sys.stdout.buffer.write(embeddings([[1, 0.5], [-2, 0]], 2, None))
+",
+    );
+    let answer = EmbeddingsAnswer::parse(&bytes).unwrap();
+    assert_eq!((answer.header.count, answer.header.dimensions), (2, 2));
+    assert_eq!(answer.embedding(1).collect::<Vec<_>>(), [-2.0, 0.0]);
+}
+
 #[test]
 fn frames_from_python_are_frames_here() {
     let bytes = python(
@@ -99,19 +165,13 @@ frames = [
 sys.stdout.buffer.write(b''.join(frames))
 ",
     );
-    let mut rest = bytes.as_slice();
     let mut seen = Vec::new();
-    while let Some((head, after)) = rest.split_first_chunk::<HEADER>() {
-        let header = Header::decode(head).unwrap();
-        header.check_answer().unwrap();
-        let (payload, after) = after.split_at(header.length as usize);
+    for (header, payload) in frames(&bytes) {
         if header.kind == Kind::Error {
             assert!(serde_json::from_slice::<ErrorBody>(payload).is_ok());
         }
         seen.push((header.kind, header.flags, header.code, header.id));
-        rest = after;
     }
-    assert!(rest.is_empty());
     assert_eq!(
         seen,
         [

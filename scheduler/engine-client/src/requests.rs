@@ -221,7 +221,7 @@ impl RequestTable {
                 return usage(&payload).map(FrameOutcome::Usage);
             }
             // Health belongs to no request: the model's actor handles it.
-            Kind::Request | Kind::Credit | Kind::Cancel | Kind::Check | Kind::Health => {
+            Kind::Request | Kind::Credit | Kind::Cancel | Kind::Check | Kind::Batch | Kind::Health => {
                 return Err(ProtocolViolation::Content);
             }
         }
@@ -359,6 +359,7 @@ mod tests {
         let mut table = RequestTable::default();
         let (reply, client) = oneshot::channel();
         let head = RequestHead {
+            kind: None,
             id: "client-1".to_owned(),
             method: "POST".to_owned(),
             timeout_ms: 0,
@@ -366,6 +367,7 @@ mod tests {
             headers: Vec::new(),
             body_length: None,
             body_handed: false,
+            parameters: None,
         };
         let deadline = Instant::now() + std::time::Duration::from_secs(60);
         table.insert(

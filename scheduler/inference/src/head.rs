@@ -75,6 +75,7 @@ pub fn head(parts: &Parts, request_id: &[u8], length: Option<u64>, handed_over: 
     let names = parts.headers.keys().filter(|name| !WITHHELD.contains(&name.as_str()));
     let headers = names.map(|name| (name.as_str().to_owned(), joined(&parts.headers, name)));
     RequestHead {
+        kind: None,
         id: text(request_id),
         method: parts.method.as_str().to_owned(),
         timeout_ms: 0,
@@ -82,6 +83,7 @@ pub fn head(parts: &Parts, request_id: &[u8], length: Option<u64>, handed_over: 
         headers: headers.collect(),
         body_length: length,
         body_handed: handed_over,
+        parameters: None,
     }
 }
 
@@ -120,6 +122,7 @@ mod tests {
         assert_eq!(
             head(&parts, b"id-1", Some(9), true),
             RequestHead {
+                kind: None,
                 id: "id-1".into(),
                 method: "POST".into(),
                 timeout_ms: 0,
@@ -131,6 +134,7 @@ mod tests {
                 ],
                 body_length: Some(9),
                 body_handed: true,
+                parameters: None,
             }
         );
     }

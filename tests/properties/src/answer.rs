@@ -136,6 +136,7 @@ fn begin() -> (RequestTable, BTreeMap<u64, Client>) {
 
 fn head() -> RequestHead {
     RequestHead {
+        kind: None,
         id: "x".to_owned(),
         method: "POST".to_owned(),
         timeout_ms: 0,
@@ -143,6 +144,7 @@ fn head() -> RequestHead {
         headers: Vec::new(),
         body_length: None,
         body_handed: false,
+        parameters: None,
     }
 }
 

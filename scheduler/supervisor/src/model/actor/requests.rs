@@ -119,6 +119,7 @@ mod tests {
     fn submission(id: u64) -> (Submission, Client) {
         let (reply, client) = oneshot::channel();
         let head = RequestHead {
+            kind: None,
             id: format!("client-{id}"),
             method: "POST".to_owned(),
             timeout_ms: 0,
@@ -126,6 +127,7 @@ mod tests {
             headers: Vec::new(),
             body_length: None,
             body_handed: false,
+            parameters: None,
         };
         let body = RequestBody::Collected(BodyKind::Json, Bytes::from_static(b"{}"));
         let request = Request { head, body, deadline: Instant::now(), reply };
