@@ -15,4 +15,86 @@ from omni.context import Context
 from omni.request import Request
 from omni.response import Response
 
-__all__ = ["Context", "Request", "Response", "__version__", "errors"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from omni.generation import (
+        Completion,
+        Finish,
+        Reasoning,
+        ResponseFormat,
+        Sampling,
+        TextGeneration,
+        Token,
+        ToolCall,
+        Usage,
+    )
+    from omni.media import decode_data_url
+    from omni.tasks import (
+        Embeddings,
+        Rerank,
+        Scores,
+        Segment,
+        SpeechToText,
+        TextToImage,
+        TextToSpeech,
+        Transcription,
+        Vectors,
+    )
+
+__all__ = [
+    "Completion",
+    "Context",
+    "Embeddings",
+    "Finish",
+    "Reasoning",
+    "Request",
+    "Rerank",
+    "Response",
+    "ResponseFormat",
+    "Sampling",
+    "Scores",
+    "Segment",
+    "SpeechToText",
+    "TextGeneration",
+    "TextToImage",
+    "TextToSpeech",
+    "Token",
+    "ToolCall",
+    "Transcription",
+    "Usage",
+    "Vectors",
+    "__version__",
+    "decode_data_url",
+    "errors",
+]
+
+# Names that are imported when a model asks for them: `dataclasses` takes as long as the rest of the package.
+_GENERATION = frozenset(
+    ("Completion", "Finish", "Reasoning", "ResponseFormat", "Sampling", "TextGeneration", "Token", "ToolCall", "Usage")
+)
+_TASKS = frozenset(
+    (
+        "Embeddings",
+        "Rerank",
+        "Scores",
+        "Segment",
+        "SpeechToText",
+        "TextToImage",
+        "TextToSpeech",
+        "Transcription",
+        "Vectors",
+    )
+)
+
+
+def __getattr__(name: str) -> object:
+    if name in _GENERATION:
+        from omni import generation as module
+    elif name in _TASKS:
+        from omni import tasks as module  # type: ignore[no-redef]
+    elif name == "decode_data_url":
+        from omni import media as module  # type: ignore[no-redef]
+    else:
+        raise AttributeError(f"module 'omni' has no attribute {name!r}")
+    value = globals()[name] = getattr(module, name)
+    return value

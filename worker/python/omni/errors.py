@@ -5,8 +5,12 @@ it becomes the answer unless it is caught. `Cancelled` is a `BaseException`, so 
 handler or in a library cannot swallow the news that nobody waits for the answer any more.
 """
 
+from __future__ import annotations
+
 MAX_MESSAGE = 4096
 """The longest message of a failure, in characters."""
+MAX_PARAMETER = 256
+"""The longest path of a parameter, in characters."""
 
 
 def check_status(status: object, first: int, whose: str) -> int:
@@ -34,10 +38,14 @@ class HTTPError(Exception):
 
 
 class BadRequest(HTTPError):
-    """The request is not what the model takes: status 400. Raised by `request.body.json` where the body is not JSON."""
+    """The request is not what the model takes: status 400. Raised by `request.body.json` where the body is not JSON.
 
-    def __init__(self, message: object) -> None:
+    `parameter` is the path of the field that is wrong, such as `messages[2].content`, for clients that show it.
+    """
+
+    def __init__(self, message: object, parameter: str | None = None) -> None:
         super().__init__(400, message)
+        self.parameter = parameter
 
 
 class IncompleteBody(BadRequest):

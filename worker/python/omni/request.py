@@ -14,6 +14,7 @@ from omni.errors import BadRequest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import builtins
     from collections.abc import AsyncIterator, Iterable, Iterator
     from typing import Any, BinaryIO
 
@@ -46,7 +47,17 @@ class Headers(Mapping[str, str]):
 class Head:
     """All of a request that is not its body."""
 
-    __slots__ = ("body_handed", "body_length", "deadline", "headers", "id", "method", "session")
+    __slots__ = (
+        "body_handed",
+        "body_length",
+        "deadline",
+        "headers",
+        "id",
+        "kind",
+        "method",
+        "parameters",
+        "session",
+    )
 
     def __init__(
         self,
@@ -57,6 +68,8 @@ class Head:
         session: str | None,
         body_length: int | None = None,
         body_handed: bool = False,
+        kind: str | None = None,
+        parameters: dict[str, Any] | None = None,
     ) -> None:
         self.id = id
         self.method = method
@@ -65,6 +78,8 @@ class Head:
         self.session = session
         self.body_length = body_length
         self.body_handed = body_handed
+        self.kind = kind
+        self.parameters = parameters
 
 
 class BodyStream:
@@ -128,6 +143,28 @@ class Body:
         """The body as a binary file, to be read once and forwards: for what takes one, as `shutil.copyfileobj`."""
         return io.BytesIO(self.bytes)
 
+    def image(self, field: str = "image") -> Any:
+        """The body as a Pillow image, which the model has in its requirements. The body is the image's file, or a JSON
+        object with a `field` that has it as a data URL, base64 or a list of byte values. Raises `BadRequest`."""
+        from omni import media
+
+        return media.open_image(self._embedded(field))
+
+    def audio(self, field: str = "audio") -> builtins.bytes:
+        """The body as an audio file: the body itself, or a field of it, as with `image`. Raises `BadRequest`."""
+        return self._embedded(field)
+
+    def _embedded(self, field: str) -> builtins.bytes:
+        from omni import media
+
+        data = self.bytes
+        if data.lstrip()[:1] != b"{":
+            return data
+        value = self.json.get(field)
+        if value is None:
+            raise BadRequest(f"`{field}` is missing: a file is needed", field)
+        return media.file_of(value, field)
+
 
 class Request:
     """A request. In a test: `Request(json={"text": "hi"})`, or with `text=` or `body=`."""
@@ -145,6 +182,8 @@ class Request:
         id: str = "test",
         session: str | None = None,
         deadline: float | None = None,
+        kind: str | None = None,
+        parameters: dict[str, Any] | None = None,
     ) -> None:
         if (json is not _ABSENT) + (text is not None) + (body is not None) > 1:
             raise TypeError("a request has one body: give json, text or body")
@@ -153,7 +192,9 @@ class Request:
         elif text is not None:
             body = text.encode()
         self._body: Body | None = Body(bytes(body or b""))
-        self._known: Head | None = Head(id, method, Headers(headers), deadline, session)
+        self._known: Head | None = Head(
+            id, method, Headers(headers), deadline, session, kind=kind, parameters=parameters
+        )
 
     def _head(self) -> Head:
         assert self._known is not None
@@ -183,6 +224,26 @@ class Request:
     def session(self) -> str | None:
         """The client's `x-session-affinity`: requests with the same value belong together."""
         return self._head().session
+
+    @property
+    def kind(self) -> str | None:
+        """What the client asked for, where the node has read it: `"text-generation"`, `"embeddings"` and so on."""
+        return self._head().kind
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Parameters beside a body that is a file: the fields of the client's form."""
+        return self._head().parameters or {}
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the client no longer waits."""
+        return False
+
+    @property
+    def counts_tokens(self) -> bool:
+        """True if only the tokens of the prompt are asked for: such a request goes to `count_tokens`."""
+        return self.kind == "count-tokens"
 
     @property
     def body(self) -> Body:

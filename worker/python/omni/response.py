@@ -176,6 +176,24 @@ class Response:
         return answer
 
     @classmethod
+    def image(cls, image: Any, format: str = "PNG", status: int = 200, headers: Pairs = ()) -> Response:
+        """An image: a Pillow image, written in this format, or the bytes of a PNG, JPEG, GIF or WebP file."""
+        from omni import media
+
+        data, media_type = media.image_file(image, format)
+        return cls(data, status, headers, media_type)
+
+    @classmethod
+    def audio(cls, data: bytes, media_type: str | None = None, status: int = 200, headers: Pairs = ()) -> Response:
+        """An audio file. `media_type` is needed where the bytes do not say it: WAV, FLAC, Ogg, MP3 and AAC do."""
+        from omni import media
+
+        kind = media_type or media.type_of(bytes(data[:16]))
+        if kind is None:
+            raise ValueError("the bytes are no WAV, FLAC, Ogg, MP3 or AAC file: name their media_type")
+        return cls(data, status, headers, kind)
+
+    @classmethod
     def error(cls, status: int, message: str) -> Response:
         """A failure for the client to read, with a status from 400 to 599 and at most 4096 characters of text."""
         status = check_status(status, 400, "an error's")

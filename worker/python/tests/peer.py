@@ -20,11 +20,12 @@ from typing import Any, NamedTuple
 
 ENGINE = Path(__file__).parent.parent / "omni" / "_engine" / "main.py"
 HEADER = struct.Struct("<IBBHQ")
-REQUEST, CREDIT, CANCEL, CHECK, RESPONSE, STREAM, CHUNK, END, ERROR, USAGE, HEALTH = (
+REQUEST, CREDIT, CANCEL, CHECK, BATCH, RESPONSE, STREAM, CHUNK, END, ERROR, USAGE, HEALTH = (
     1,
     2,
     3,
     4,
+    5,
     16,
     17,
     18,
@@ -33,7 +34,7 @@ REQUEST, CREDIT, CANCEL, CHECK, RESPONSE, STREAM, CHUNK, END, ERROR, USAGE, HEAL
     21,
     22,
 )
-JSON, BYTES, TEXT, EVENTS, HEAD, BODY_STREAM = 0, 1, 2, 3, 0x10, 0x20
+JSON, BYTES, TEXT, EVENTS, EVENT, HEAD, BODY_STREAM = 0, 1, 2, 3, 4, 0x10, 0x20
 HANDLER, RAISED, UNSERIALISABLE, CANCELLED = 0, 1, 2, 3
 CLIENT_GONE, DEADLINE, SHUTDOWN = 1, 2, 3
 LIMIT = 20.0  # seconds until a test that hangs fails
@@ -63,8 +64,9 @@ def frame(kind: int, number: int, payload: bytes = b"", flags: int = 0, code: in
 def request(number: int, body: Any = b"", flags: int = 0, **head: Any) -> bytes:
     if not isinstance(body, bytes):
         body = json.dumps(body).encode()
-    told = {"id": f"r{number}", "method": "POST", "timeout_ms": 60000, "headers": [], **head}
-    text = json.dumps(told).encode()
+    kind = {"kind": head.pop("kind")} if "kind" in head else {}
+    told = {**kind, "id": f"r{number}", "method": "POST", "timeout_ms": 60000, "headers": [], **head}
+    text = json.dumps(told, separators=(",", ":")).encode()
     return frame(REQUEST, number, struct.pack("<I", len(text)) + text + body, flags)
 
 
@@ -84,6 +86,26 @@ class Link:
 
     def ask(self, number: int, body: Any = b"", flags: int = 0, **head: Any) -> None:
         self.send(request(number, body, flags, **head))
+
+    def batch(self, number: int, members: dict[int, Any], **head: Any) -> None:
+        """A batch with the bodies of its members."""
+        frames = [frame(BATCH, number, struct.pack(f"<{len(members)}Q", *members))]
+        frames += [request(member, body, **head) for member, body in members.items()]
+        self.send(b"".join(frames))
+
+    def gather(self, *numbers: int) -> dict[int, list[Frame]]:
+        """All frames until each of these requests has its last one. The credit of large chunks is given back."""
+        found: dict[int, list[Frame]] = {number: [] for number in numbers}
+        left = set(numbers)
+        while left:
+            got = self.read()
+            assert got.number in left, f"{got} after the last frame of its request"
+            found[got.number].append(got)
+            if len(got.payload) > 16 * 1024 and got.kind == CHUNK:
+                self.credit(got.number, len(got.payload) + HEADER.size)
+            if got.kind in (RESPONSE, END, ERROR):
+                left.remove(got.number)
+        return found
 
     def upload(self, number: int, **head: Any) -> socket.socket:
         """A request whose body comes through the socket that is returned."""

@@ -53,6 +53,9 @@ class Stream:
         "opened",
     )
 
+    finished = False
+    """True once a piece was the last one."""
+
     def __init__(
         self,
         number: int,
@@ -158,6 +161,13 @@ def whole(number: int, result: object) -> bytes | Stream:
             result.close()
         raise Unserialisable("a `def` handler returned something to await: declare it `async def`")
     return wire.json_response(number, _bounded(_encode(result)))
+
+
+def error_of(number: int, response: Response, instead: str) -> bytes:
+    """The frame of a `Response.error`, where no other `Response` can be an answer."""
+    if response.kind != "error":
+        raise Unserialisable(f"a Response is no answer here, but for Response.error: {instead}")
+    return wire.error(number, wire.ORIGIN_HANDLER, response.status, str(response.body))
 
 
 def _response(number: int, response: Response) -> bytes | Stream:

@@ -27,17 +27,39 @@ class Cancels:
     """The cancelled requests. A cancel may come before its request, so numbers not yet seen are kept, the oldest
     forgotten first when there are too many."""
 
-    __slots__ = ("_reasons", "closed")
+    __slots__ = ("_batches", "_reasons", "closed")
 
     def __init__(self) -> None:
         self._reasons: dict[int, int] = {}
+        self._batches: dict[int, Gathered] = {}
+        """Batches by the numbers of their members."""
         self.closed = False
         """The connection has ended, which cancels everything on it."""
 
-    def add(self, number: int, reason: int) -> None:
+    def add(self, number: int, reason: int) -> list[int]:
+        """Adds a cancelled request; what is cancelled with it: itself, and its batch if it was the last of it."""
         if len(self._reasons) >= _BOUND:
             del self._reasons[next(iter(self._reasons))]
         self._reasons[number] = reason
+        batch = self._batches.get(number)
+        return [number] if batch is None or not self._is_empty(batch) else [number, batch.number]
+
+    def gather(self, number: int, members: list[int]) -> None:
+        """Requests are a batch from now on, which is cancelled when all of them are."""
+        if members != [number]:
+            batch = Gathered(number, tuple(members))
+            for member in members:
+                self._batches[member] = batch
+            self._is_empty(batch)
+
+    def _is_empty(self, batch: Gathered) -> bool:
+        """True if all members that are left are cancelled. Two threads may ask: the one that asks last sees it."""
+        left = batch.left
+        reasons = [self._reasons.get(member) for member in left]
+        if not left or None in reasons:
+            return False
+        self._reasons[batch.number] = reasons[-1] or 0
+        return True
 
     def reason(self, number: int) -> int | None:
         """Why this request is cancelled; None when it is not."""
@@ -49,6 +71,21 @@ class Cancels:
         """The request has ended."""
         if self._reasons:
             self._reasons.pop(number, None)
+        if self._batches:
+            batch = self._batches.pop(number, None)
+            if batch is not None:
+                batch.left = tuple(member for member in batch.left if member != number)
+                self._is_empty(batch)
+
+
+class Gathered:
+    """A batch, and those of its members that have not ended."""
+
+    __slots__ = ("left", "number")
+
+    def __init__(self, number: int, left: tuple[int, ...]) -> None:
+        self.number = number
+        self.left = left
 
 
 def exception(reason: int) -> Cancelled:
@@ -112,8 +149,8 @@ class Watch:
             if not packet:
                 return True
             number, reason = parse(packet)
-            self._cancels.add(number, reason)
-            self._notify(number)
+            for cancelled in self._cancels.add(number, reason):
+                self._notify(cancelled)
         return False
 
 

@@ -20,7 +20,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from omni._engine import outcome, output, wire
-from omni._engine.answer import Stream, whole
+from omni._engine.answer import Stream
+from omni._engine.batch import Batch
 from omni._engine.connection import Closed, Unusable
 from omni.context import Context, request_now
 from omni.errors import Unserialisable
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
+    from omni._engine.batch import Member
     from omni._engine.cancel import Cancels
     from omni._engine.connection import Connection
+    from omni._engine.intake import Job
     from omni._engine.model import Model
     from omni._engine.request import WireRequest
     from omni._json import Buffer
@@ -49,9 +52,10 @@ class Handling(ABC):
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._handler = model.handler
         self._instance = model.instance
         self._credit = 0
+        self._members: dict[int, Member] = {}
+        """Members of the batch whose streams are open, for their credit."""
 
     @abstractmethod
     def _arm(self, number: int) -> None:
@@ -69,16 +73,34 @@ class Handling(ABC):
     def _await_credit(self, number: int, need: int) -> None:
         """Returns when at least `need` bytes of credit are there; cancellable."""
 
+    @abstractmethod
+    def _begin_member(self, member: Member) -> None:
+        """Makes a member's stream the one whose credit is counted and whose cancellation interrupts."""
+
+    @abstractmethod
+    def _leave_member(self, member: Member, batch: int) -> None:
+        """Goes back to the batch as a whole."""
+
+    def _handle(self, job: Job) -> None:
+        number, what = job
+        if type(what) is Batch:
+            self._answer_batch(number, what)
+        else:
+            self._answer(number, what)  # type: ignore[arg-type]
+
     def _answer(self, number: int, request: WireRequest) -> None:
         context = Context(self._instance, request, self._cancels, number)
         request_now.set(request)
         try:
+            entry = self._model.entry_for(request)
+            take, make = entry.take, entry.frames
             try:
                 self._arm(number)
-                result = self._handler(request, context)
+                given = request if take is None else take(request)
+                result = entry.function(given, context)
             finally:
                 self._disarm()
-            last = whole(number, result)
+            last = make(number, result, given)
             if type(last) is not bytes:
                 last = self._walk(number, last)  # type: ignore[arg-type]
         except (Closed, Unusable):
@@ -94,6 +116,107 @@ class Handling(ABC):
         self._cancels.forget(number)
         request_now.set(None)
         output.ended(request)
+
+    def _answer_batch(self, number: int, batch: Batch) -> None:
+        """Answers the members of a batch. Each has its last frame when this returns."""
+        first = batch.members[0].request
+        context = batch.context(self._instance)
+        request_now.set(first)
+        try:
+            assert self._model.batch is not None
+            function, result = self._model.batch.function, None
+            try:
+                self._arm(number)
+                given = batch.take()
+                if given:
+                    result = function(given, context)
+            finally:
+                self._disarm()
+            for _, last in batch.left_out():
+                self._send(last)
+            if hasattr(result, "__next__") or hasattr(result, "__aiter__"):
+                self._walk_batch(number, batch, result)
+            elif given:
+                self._send_results(batch, result)
+        except (Closed, Unusable):
+            raise
+        except BaseException as err:
+            self._disarm()
+            self._send(batch.failed(err))
+        finally:
+            self._members = {}
+            batch.close()
+        request_now.set(None)
+        output.ended(first)
+
+    def _send_results(self, batch: Batch, result: object) -> None:
+        frames = []
+        for member, last in batch.results(result):
+            if isinstance(last, bytes):
+                frames.append(last)
+                continue
+            self._send(b"".join(frames))
+            frames.clear()
+            self._begin_member(member)
+            try:
+                ended = self._walk(member.number, last)
+            except (Closed, Unusable):
+                raise
+            except BaseException as err:
+                self._disarm()
+                frames.append(batch.failed_piece(member, err))
+            else:
+                frames.append(batch.end(member, ended))
+            finally:
+                self._leave_member(member, batch.number)
+        self._send(b"".join(frames))
+
+    def _walk_batch(self, number: int, batch: Batch, result: Any) -> None:
+        """Sends the pieces of a generator that yields lists."""
+        if not hasattr(result, "__iter__"):
+            raise Unserialisable("an asynchronous stream needs an `async def` handler")
+        batch.open_streams()
+        self._members = {member.number: member for member in batch.members}
+        source = iter(result)
+        error = None
+        try:
+            while not batch.is_over:
+                try:
+                    self._arm(number)
+                    step = next(source, _END)
+                finally:
+                    self._disarm()
+                if step is _END:
+                    self._send(b"".join(batch.completed(member) for member in batch.open_members()))
+                    break
+                for member, piece in batch.pieces(step):
+                    self._send_piece(batch, member, piece)
+        except BaseException as err:
+            self._disarm()
+            error = err
+            raise
+        finally:
+            outcome.close(source, error)
+
+    def _send_piece(self, batch: Batch, member: Member, piece: object) -> None:
+        last = batch.leaves(member, piece)
+        if not last:
+            stream = member.stream
+            assert stream is not None
+            self._begin_member(member)
+            try:
+                self._chunk(member.number, stream, piece)
+                if stream.finished:
+                    last = batch.completed(member)
+            except (Closed, Unusable):
+                raise
+            except BaseException as err:
+                self._disarm()
+                last = batch.failed_piece(member, err)
+            finally:
+                self._leave_member(member, batch.number)
+        if last:
+            self._send(last)
 
     def _walk(self, number: int, stream: Stream) -> bytes:
         """Sends a stream's chunks; returns its last frame."""

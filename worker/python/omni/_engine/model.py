@@ -7,7 +7,8 @@ import os
 import sys
 
 from omni import _log
-from omni._engine import siblings
+from omni._engine import counting, siblings
+from omni._engine.entry import BATCH, Entry
 from omni.context import Context, Instance
 
 TYPE_CHECKING = False
@@ -17,8 +18,12 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
+    from omni._engine.request import WireRequest
+
 _COROUTINE = 0x80  # inspect.CO_COROUTINE; importing inspect would cost as much as starting Python
 _ASYNC_GENERATOR = 0x200
+_USUAL = "handle_request"
+_COUNT = "count_tokens"
 _UNWELL = "healthcheck returned False"
 
 
@@ -35,18 +40,40 @@ class LoadError(Exception):
 class Model:
     """A loaded model."""
 
-    def __init__(self, boot: dict[str, Any]) -> None:
+    def __init__(self, boot: dict[str, Any], module: Any = None) -> None:
+        """Loads the module that `boot` names, or takes this one."""
         self.concurrency: int = boot["concurrency"]
         self.instance = Instance(
             boot["model"], boot["instance"], boot["cache_dir"], boot.get("weights_dir"), boot["device"]
         )
         engine = boot["engine"]
-        self._module = _import(engine["module"], boot["model_dir"])
-        self.handler = _entrypoint(self._module, engine["module"], engine["function"])
-        self.is_async = is_async(self.handler)
+        self._module = _import(engine["module"], boot["model_dir"]) if module is None else module
+        self._take_functions(engine["module"], engine["function"])
         self._loop: AbstractEventLoop | None = None
         self._hook("setup")
         self._hook("healthcheck")
+
+    def _take_functions(self, module: str, name: str) -> None:
+        """Finds the handlers: the entry point, and `handle_batch` beside it, or instead of the usual one."""
+        beside = getattr(self._module, BATCH, None)
+        if not hasattr(self._module, name) and name == _USUAL and callable(beside):
+            name = BATCH
+        first = Entry(_entrypoint(self._module, module, name), name)
+        self.single = None if first.is_batch else first
+        """The handler of one request; None where there is one for batches only."""
+        self.batch = first if first.is_batch else Entry(beside, BATCH) if callable(beside) else None
+        """The handler of batches."""
+        self.is_async = is_async(first.function)
+        if self.batch is not None and is_async(self.batch.function) != self.is_async:
+            raise LoadError("entrypoint", f"`{name}` and `{BATCH}` are both `def`, or both `async def`", permanent=True)
+        count = getattr(self._module, _COUNT, None)
+        self.counter = counting.entry(count if callable(count) else None)
+
+    def entry_for(self, request: WireRequest) -> Entry:
+        """The function that answers this request alone."""
+        if self.single is None or request.counts_tokens:
+            return self.counter
+        return self.single
 
     def loop(self) -> AbstractEventLoop:
         """The one event loop of this process, made when something first needs it."""

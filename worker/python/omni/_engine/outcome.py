@@ -18,19 +18,28 @@ _OURS = __file__.rpartition("/")[0].rpartition("/")[0] + "/"
 def failed(number: int, error: BaseException, reason: int | None, skip: int) -> bytes:
     """The last frame after `error`; `reason` says why the request is cancelled, if it is, and `skip` how many frames
     of the traceback are the engine's."""
+    return failed_batch([number], error, reason, skip, False)
+
+
+def failed_batch(numbers: list[int], error: BaseException, reason: int | None, skip: int, batch: bool = True) -> bytes:
+    """The last frames of these requests; one report in the log."""
     if reason is not None:
         if reason == wire.DEADLINE:
             log_position(error)
         if not isinstance(error, (Cancelled, GeneratorExit)) and type(error).__name__ != "CancelledError":
             _log.report("ERROR", "raised after it was cancelled\n" + _log.traceback_of(error, skip))
-        return cancel.frame(number, reason)
+        return b"".join(cancel.frame(number, reason) for number in numbers)
+    parameter = None
     if isinstance(error, HTTPError) and _is_standard(error):
-        return wire.error(number, wire.ORIGIN_HANDLER, error.status, error.message)
-    if isinstance(error, Unserialisable):
+        origin, status, message = wire.ORIGIN_HANDLER, error.status, error.message
+        parameter = _parameter(error)
+    elif isinstance(error, Unserialisable):
         _log.report("ERROR", f"the result cannot be sent: {error}")
-        return wire.error(number, wire.ORIGIN_UNSERIALISABLE, 500, str(error))
-    _log.report("ERROR", "the handler raised\n" + _log.traceback_of(error, skip))
-    return wire.error(number, wire.ORIGIN_RAISED, 500, f"{type(error).__name__}: {_text(error)}")
+        origin, status, message = wire.ORIGIN_UNSERIALISABLE, 500, str(error)
+    else:
+        _log.report("ERROR", "the handler raised\n" + _log.traceback_of(error, skip))
+        origin, status, message = wire.ORIGIN_RAISED, 500, f"{type(error).__name__}: {_text(error)}"
+    return b"".join(wire.error(number, origin, status, message, parameter, batch) for number in numbers)
 
 
 def log_position(error: BaseException) -> None:
@@ -50,6 +59,12 @@ def _is_standard(error: HTTPError) -> bool:
     """
     status, message = getattr(error, "status", None), getattr(error, "message", None)
     return type(status) is int and 400 <= status <= 599 and type(message) is str
+
+
+def _parameter(error: HTTPError) -> str | None:
+    """The path of the field that a request has wrong, where the error names one."""
+    parameter = getattr(error, "parameter", None)
+    return parameter if type(parameter) is str else None
 
 
 def _text(error: BaseException) -> str:

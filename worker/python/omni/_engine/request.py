@@ -9,13 +9,24 @@ from omni._engine import wire
 from omni._engine.body import SocketStream, StreamedBody
 from omni.request import Body, Head, Headers, Request
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from omni._engine.cancel import Cancels
+
+_COUNT = b'{"kind":"count-tokens"'
+_BEGINNING = wire.HEAD_LENGTH.size + len(_COUNT)
+
 
 class WireRequest(Request):
     """A request over a frame's payload. With a descriptor, the body comes through that."""
 
-    __slots__ = ("_descriptor", "_payload", "_received")
+    __slots__ = ("_cancels", "_descriptor", "_number", "_payload", "_received")
 
-    def __init__(self, payload: _json.Buffer, received: float, descriptor: int | None = None) -> None:
+    def __init__(
+        self, number: int, payload: _json.Buffer, received: float, cancels: Cancels, descriptor: int | None = None
+    ) -> None:
+        self._number = number
+        self._cancels = cancels
         self._payload = payload
         self._received = received
         self._descriptor = descriptor
@@ -35,8 +46,21 @@ class WireRequest(Request):
                 told.get("session"),
                 told.get("body_length"),
                 told.get("body_handed", False),
+                told.get("kind"),
+                told.get("parameters"),
             )
         return head
+
+    @property
+    def counts_tokens(self) -> bool:
+        """True if only the tokens of the prompt are asked for. The kind is the first field of the head, which is not
+        parsed for it."""
+        return _COUNT in bytes(self._payload[:_BEGINNING])
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the client no longer waits."""
+        return self._cancels.reason(self._number) is not None
 
     @property
     def body(self) -> Body:

@@ -19,13 +19,15 @@ from collections import deque
 from omni._engine import cancel, wire
 from omni._engine.connection import Closed, Connection, Unusable
 from omni._engine.handling import Handling
-from omni._engine.request import WireRequest
+from omni._engine.intake import Intake
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     from types import FrameType
 
+    from omni._engine.batch import Member
+    from omni._engine.intake import Job
     from omni._engine.model import Model
     from omni._json import Buffer
 
@@ -43,7 +45,7 @@ class Serial(Handling):
         super().__init__(model)
         self._current: int | None = None
         self._streaming: int | None = None
-        self._backlog: deque[tuple[int, WireRequest]] = deque()
+        self._backlog: deque[Job] = deque()
         self._thread = threading.get_ident()
         signal.signal(CANCEL_SIGNAL, self._interrupt)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {CANCEL_SIGNAL})
@@ -55,6 +57,7 @@ class Serial(Handling):
         """Returns when the connection has ended."""
         self._connection = Connection(data)
         self._cancels = cancel.Cancels()
+        self._intake = Intake(self._model, self._connection, self._cancels)
         self._readable = select.poll()
         self._readable.register(data, select.POLLIN)
         watch = cancel.Watch(cancel_socket, data, control, self._cancels, self._notify)
@@ -63,13 +66,14 @@ class Serial(Handling):
         try:
             while True:
                 while self._backlog:
-                    self._answer(*self._backlog.popleft())
+                    self._handle(self._backlog.popleft())
                 self._receive()
         except Closed:
             cancel.shut(cancel_socket)  # and with it the listener
         listener.join()
         while self._backlog:
             self._backlog.popleft()[1].close()
+        self._intake.close()
         self._connection.close()
         cancel_socket.close()
 
@@ -80,11 +84,16 @@ class Serial(Handling):
         connection = self._connection
         for kind, flags, _, number, payload in connection.read():
             if kind == wire.REQUEST:
-                descriptor = connection.descriptor() if flags & wire.BODY_STREAM else None
-                self._backlog.append((number, WireRequest(payload, connection.received, descriptor)))
+                job = self._intake.request(number, flags, payload)
+                if job is not None:
+                    self._backlog.append(job)
             elif kind == wire.CREDIT:
                 if number == self._streaming:
                     self._credit += wire.HEAD_LENGTH.unpack(payload)[0]
+                elif number in self._members:
+                    self._members[number].credit += wire.HEAD_LENGTH.unpack(payload)[0]
+            elif kind == wire.BATCH:
+                self._intake.begin(number, payload)
             elif kind == wire.CHECK:  # never while a request runs
                 self._send(wire.health(number, self._model.check() if flags & wire.OWN_CHECK else None))
             else:
@@ -116,6 +125,12 @@ class Serial(Handling):
 
     def _disarm(self) -> None:
         self._current = None
+
+    def _begin_member(self, member: Member) -> None:
+        self._streaming, self._credit = member.number, member.credit
+
+    def _leave_member(self, member: Member, batch: int) -> None:
+        self._streaming, member.credit = None, self._credit
 
     def _send(self, data: bytes, more: Buffer | None = None) -> None:
         self._connection.send(data, more)

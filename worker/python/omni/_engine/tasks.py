@@ -12,11 +12,11 @@ import socket
 from collections import deque
 
 from omni._engine import cancel, outcome, output, wire
-from omni._engine.answer import whole
+from omni._engine.batch import Batch
 from omni._engine.connection import Closed, Connection, Unusable
 from omni._engine.descriptors import end_copy
-from omni._engine.request import WireRequest
-from omni._engine.walk import InFlight, walk
+from omni._engine.intake import Intake
+from omni._engine.walk import InFlight, walk, walk_batch
 from omni._engine.writer import Writer
 from omni.context import Context, request_now
 
@@ -115,7 +115,7 @@ class ConcurrencyLimit:
         gone = [entry for owner, entry in self._waiting if owner is connection]
         self._waiting = deque(one for one in self._waiting if one[0] is not connection)
         for entry in gone:
-            entry.request.close()
+            entry.job.close()
 
 
 class DataConnection:
@@ -130,14 +130,16 @@ class DataConnection:
         cancel_socket: socket.socket,
     ) -> None:
         self._model = model
-        self._handler = model.handler
         self._instance = model.instance
         self._loop = loop
         self._limit = limit
         self._connection = Connection(data)
         self._cancel = cancel_socket
         self._cancels = cancel.Cancels()
+        self._intake = Intake(model, self._connection, self._cancels)
         self._in_flight: dict[int, InFlight] = {}
+        self._members: dict[int, InFlight] = {}
+        """Members of the batches that are in flight."""
         self._check: asyncio.Task[None] | None = None
         """The last check; the loop itself keeps no reference to its tasks."""
         self.ended: asyncio.Future[None] = loop.create_future()
@@ -157,6 +159,7 @@ class DataConnection:
                 entry.task.cancel()
         self._limit.drop(self)
         self._limit.release(len(self._in_flight))
+        self._intake.close()
         self._connection.close()
         self._cancel.close()
 
@@ -179,10 +182,13 @@ class DataConnection:
             self._end()
             return
         number, reason = cancel.parse(packet)
-        self._cancels.add(number, reason)
-        entry = self._in_flight.get(number)
-        if entry is not None and entry.started and entry.task is not None:
-            entry.task.cancel()
+        for cancelled in self._cancels.add(number, reason):
+            entry = self._in_flight.get(cancelled)
+            if entry is not None and entry.started and entry.task is not None:
+                entry.task.cancel()
+            member = self._members.get(cancelled)
+            if member is not None:
+                member.grant(0)  # wakes its stream, which leaves
 
     def _on_data(self) -> None:
         try:
@@ -197,11 +203,21 @@ class DataConnection:
             return
         for kind, flags, _, number, payload in frames:
             if kind == wire.REQUEST:
-                descriptor = self._connection.descriptor() if flags & wire.BODY_STREAM else None
-                request = WireRequest(payload, self._connection.received, descriptor)
-                self._limit.admit(self, InFlight(number, request, self._cancels))
+                try:
+                    job = self._intake.request(number, flags, payload)
+                except Unusable as err:
+                    self._end(err)
+                    return
+                if job is not None:
+                    self._limit.admit(self, InFlight(*job, self._cancels))
+            elif kind == wire.BATCH:
+                try:
+                    self._intake.begin(number, payload)
+                except Unusable as err:
+                    self._end(err)
+                    return
             elif kind == wire.CREDIT:
-                entry = self._in_flight.get(number)
+                entry = self._in_flight.get(number) or self._members.get(number)
                 if entry is not None:
                     entry.grant(wire.HEAD_LENGTH.unpack(payload)[0])
             elif kind == wire.CHECK:
@@ -217,20 +233,24 @@ class DataConnection:
     def start(self, entry: InFlight) -> None:
         """Starts a request that was admitted."""
         self._in_flight[entry.number] = entry
-        entry.task = self._loop.create_task(self._answer(entry))
+        answer = self._answer_batch if type(entry.job) is Batch else self._answer
+        entry.task = self._loop.create_task(answer(entry))
 
     async def _answer(self, entry: InFlight) -> None:
-        number, request = entry.number, entry.request
+        number, request = entry.number, entry.job
+        assert not isinstance(request, Batch)
         entry.started = True
         context = Context(self._instance, request, self._cancels, number)
         request_now.set(request)
         try:
             if self._cancels.reason(number) is not None:
                 raise asyncio.CancelledError
-            result = self._handler(request, context)
+            function = self._model.entry_for(request)
+            given = request if function.take is None else function.take(request)
+            result = function.function(given, context)
             if hasattr(result, "__await__"):
                 result = await result
-            last = whole(number, result)
+            last = function.frames(number, result, given)
             if type(last) is not bytes:
                 last = await walk(entry, last, self._writer)  # type: ignore[arg-type]
         except BaseException as err:
@@ -242,6 +262,41 @@ class DataConnection:
         if context._usage:
             last = wire.usage(number, context._usage) + last
         self._cancels.forget(number)
+        self._finish(number, last)
+
+    async def _answer_batch(self, entry: InFlight) -> None:
+        batch = entry.job
+        assert isinstance(batch, Batch) and self._model.batch is not None
+        entry.started = True
+        first = batch.members[0].request
+        context = batch.context(self._instance)
+        request_now.set(first)
+        for member in batch.members:
+            member.flight = self._members[member.number] = InFlight(member.number, member.request, self._cancels)
+        last = b""
+        try:
+            if self._cancels.reason(batch.number) is not None:
+                raise asyncio.CancelledError
+            given = batch.take()
+            result: object = self._model.batch.function(given, context) if given else None
+            if hasattr(result, "__await__"):
+                result = await result
+            for _, frames in batch.left_out():
+                self._writer.write(frames)
+            if given:
+                await walk_batch(batch, result, self._writer)
+        except BaseException as err:
+            last = batch.failed(err)
+        finally:
+            end_copy()
+            batch.close()
+            output.ended(first)
+        for member in batch.members:
+            del self._members[member.number]
+        self._finish(batch.number, last)
+
+    def _finish(self, number: int, last: bytes) -> None:
+        """Sends the last frames of a request or batch, and frees its place."""
         del self._in_flight[number]
         self._writer.write(last)
         if not self._in_flight:

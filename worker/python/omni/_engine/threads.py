@@ -16,17 +16,19 @@ from omni._engine import cancel, wire
 from omni._engine.connection import Closed, Connection, Unusable
 from omni._engine.descriptors import end_copy, give_up
 from omni._engine.handling import Handling
-from omni._engine.request import WireRequest
+from omni._engine.intake import Intake
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
     from typing import Any
 
+    from omni._engine.batch import Member
+    from omni._engine.intake import Job
     from omni._engine.model import Model
     from omni._json import Buffer
 
-    Job = tuple[Connection, cancel.Cancels, int, WireRequest]
+    Work = tuple[Connection, cancel.Cancels, Job]
 
 _set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _set_async_exc.argtypes = (ctypes.c_ulong, ctypes.py_object)
@@ -41,7 +43,7 @@ class Threads:
     def __init__(self, model: Model) -> None:
         self._model = model
         # Bounded by the schedulers, of which each sends at most `concurrency` requests at a time.
-        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Work] = queue.SimpleQueue()
         self._handlers = [HandlerThread(model, self._jobs) for _ in range(model.concurrency)]
         for at, handler in enumerate(self._handlers):
             threading.Thread(target=handler.run, name=f"omni-handler-{at}", daemon=True).start()
@@ -57,7 +59,7 @@ class Threads:
 
     def serve(self, data: socket.socket, cancel_socket: socket.socket, control: socket.socket) -> None:
         """Takes a connection. Handlers that ignore its end keep their threads until they return."""
-        held = DataConnection(Connection(data), cancel.Cancels(), cancel_socket)
+        held = DataConnection(self._model, Connection(data), cancel_socket)
 
         def notify(number: int | None) -> None:
             for handler in self._handlers:
@@ -83,18 +85,21 @@ class Threads:
                 others = True
                 continue
             try:
-                self._receive(held.connection, held.cancels)
+                self._receive(held, held.connection, held.cancels)
             except Closed:
                 self._poll.unregister(fd)
                 del self._connections[fd]
                 held.close()
         return others
 
-    def _receive(self, connection: Connection, cancels: cancel.Cancels) -> None:
+    def _receive(self, held: DataConnection, connection: Connection, cancels: cancel.Cancels) -> None:
         for kind, flags, _, number, payload in connection.read():
             if kind == wire.REQUEST:
-                descriptor = connection.descriptor() if flags & wire.BODY_STREAM else None
-                self._jobs.put((connection, cancels, number, WireRequest(payload, connection.received, descriptor)))
+                job = held.intake.request(number, flags, payload)
+                if job is not None:
+                    self._jobs.put((connection, cancels, job))
+            elif kind == wire.BATCH:
+                held.intake.begin(number, payload)
             elif kind == wire.CREDIT:
                 for handler in self._handlers:
                     handler.grant(cancels, number, wire.HEAD_LENGTH.unpack(payload)[0])
@@ -111,15 +116,17 @@ class DataConnection:
 
     listener: threading.Thread
 
-    def __init__(self, connection: Connection, cancels: cancel.Cancels, cancel_socket: socket.socket) -> None:
+    def __init__(self, model: Model, connection: Connection, cancel_socket: socket.socket) -> None:
         self.connection = connection
-        self.cancels = cancels
+        self.cancels = cancel.Cancels()
+        self.intake = Intake(model, connection, self.cancels)
         self._cancel = cancel_socket
 
     def close(self) -> None:
         """The other side has closed it."""
         cancel.shut(self._cancel)  # and with it the listener
         self.listener.join()
+        self.intake.close()
         with self.connection.writing:
             self.connection.close()
         self._cancel.close()
@@ -128,7 +135,7 @@ class DataConnection:
 class HandlerThread(Handling):
     """A thread that handles requests, one at a time."""
 
-    def __init__(self, model: Model, jobs: queue.SimpleQueue[Job]) -> None:
+    def __init__(self, model: Model, jobs: queue.SimpleQueue[Work]) -> None:
         super().__init__(model)
         self._jobs = jobs
         self._thread = 0
@@ -147,12 +154,12 @@ class HandlerThread(Handling):
         """The thread."""
         self._thread = threading.get_ident()
         while True:
-            connection, cancels, number, request = self._jobs.get()
+            connection, cancels, job = self._jobs.get()
             with self._state:
                 self._connection, self._cancels = connection, cancels
-                self._number, self._granted = number, 0
+                self._number, self._granted = job[0], 0
             try:
-                self._answer(number, request)
+                self._handle(job)
             except Closed:
                 pass
             except BaseException as err:
@@ -164,6 +171,8 @@ class HandlerThread(Handling):
             if self._number == number and self._cancels is cancels:
                 self._granted += credit
                 self._state.notify()
+            elif self._cancels is cancels and number in self._members:
+                self._members[number].credit += credit
 
     def interrupt(self, cancels: cancel.Cancels, number: int | None) -> None:
         """Cancels this request (None: whatever runs on the connection), if it is this thread's."""
@@ -191,6 +200,15 @@ class HandlerThread(Handling):
                 self._armed = False
                 if self._sent:
                     _set_async_exc(self._thread, _NOTHING)
+
+    def _begin_member(self, member: Member) -> None:
+        with self._state:
+            self._number, self._credit, self._granted = member.number, member.credit, 0
+
+    def _leave_member(self, member: Member, batch: int) -> None:
+        with self._state:
+            member.credit, self._granted = self._credit + self._granted, 0
+            self._number = batch
 
     def _send(self, data: bytes, more: Buffer | None = None) -> None:
         with self._connection.writing:

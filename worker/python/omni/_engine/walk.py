@@ -19,19 +19,20 @@ if TYPE_CHECKING:
     from typing import Any
 
     from omni._engine.answer import Stream
+    from omni._engine.batch import Batch, Member
     from omni._engine.cancel import Cancels
     from omni._engine.request import WireRequest
     from omni._engine.writer import Writer
 
 
 class InFlight:
-    """A request in flight and the credit of its stream."""
+    """A request or batch in flight, and the credit of a request's stream."""
 
-    __slots__ = ("cancels", "credit", "number", "request", "started", "task", "waiter")
+    __slots__ = ("cancels", "credit", "job", "number", "started", "task", "waiter")
 
-    def __init__(self, number: int, request: WireRequest, cancels: Cancels) -> None:
+    def __init__(self, number: int, job: WireRequest | Batch, cancels: Cancels) -> None:
         self.number = number
-        self.request = request
+        self.job = job
         self.cancels = cancels
         self.task: asyncio.Task[None] | None = None
         self.started = False
@@ -114,6 +115,75 @@ async def walk(entry: InFlight, stream: Stream, writer: Writer) -> bytes:
     finally:
         await _close(chunks, error)
     return stream.opening() + wire.end(entry.number)
+
+
+async def walk_batch(batch: Batch, result: Any, writer: Writer) -> None:
+    """Sends the results of a batch, or the pieces of a generator that yields lists. Each member that is left open by
+    what it raises is open afterwards."""
+    if not hasattr(result, "__next__") and not hasattr(result, "__aiter__"):
+        for member, last in batch.results(result):
+            if isinstance(last, bytes):
+                writer.write(last)
+                continue
+            try:
+                ended = batch.end(member, await walk(member.flight, last, writer))
+            except BaseException as err:
+                if _is_of_batch(batch, err):
+                    raise
+                ended = batch.failed_piece(member, err)
+            writer.write(ended)
+        return
+    batch.open_streams()
+    error: BaseException | None = None
+    try:
+        if hasattr(result, "__aiter__"):
+            async for step in result:
+                await _send_step(batch, step, writer)
+                if batch.is_over:
+                    return
+        else:
+            for step in result:
+                await _send_step(batch, step, writer)
+                if batch.is_over:
+                    return
+        for member in batch.open_members():
+            writer.write(batch.completed(member))
+    except BaseException as err:
+        error = err
+        raise
+    finally:
+        await _close(result, error)
+
+
+async def _send_step(batch: Batch, step: object, writer: Writer) -> None:
+    """Sends one list of pieces, and lets the loop turn."""
+    for member, piece in batch.pieces(step):
+        last = batch.leaves(member, piece)
+        if not last:
+            last = await _send_piece(batch, member, piece, writer)
+        if last:
+            writer.write(last)
+    await _pause()
+
+
+async def _send_piece(batch: Batch, member: Member, piece: object, writer: Writer) -> bytes:
+    """Sends a piece; the member's last frames where it was the last one."""
+    stream = member.stream
+    assert stream is not None
+    try:
+        more = _put(member.flight, stream, writer, piece)
+        if more is not None:
+            await more
+    except BaseException as err:
+        if _is_of_batch(batch, err):
+            raise
+        return batch.failed_piece(member, err)
+    return batch.completed(member) if stream.finished else b""
+
+
+def _is_of_batch(batch: Batch, error: BaseException) -> bool:
+    """True if the batch is cancelled, not one member."""
+    return isinstance(error, asyncio.CancelledError) and batch.is_cancelled
 
 
 @types.coroutine

@@ -17,11 +17,15 @@ MAX_ANSWER = 16 * 1024 * 1024
 MAX_CHUNK = 128 * 1024
 MAX_SMALL = 64 * 1024  # payload of Stream, Error, Usage and Health
 INITIAL_CREDIT = 256 * 1024
+MAX_BATCH = 1024
+MAX_ALTERNATIVES = 128
+MAX_NAME = 1024
 
 REQUEST = 1
 CREDIT = 2
 CANCEL = 3
 CHECK = 4
+BATCH = 5
 RESPONSE = 16
 STREAM = 17
 CHUNK = 18
@@ -34,6 +38,7 @@ JSON = 0
 BYTES = 1
 TEXT = 2
 EVENTS = 3
+EVENT = 4
 CONTENT = 0x0F
 HEAD = 0x10
 BODY_STREAM = 0x20
@@ -47,6 +52,8 @@ ORIGIN_CANCELLED = 3
 CLIENT_GONE = 1
 DEADLINE = 2
 SHUTDOWN = 3
+
+EMBEDDINGS_TYPE = "application/vnd.omni.embeddings"
 
 _pack = HEADER.pack
 
@@ -71,10 +78,18 @@ def end(number: int) -> bytes:
     return _pack(0, END, 0, 0, number)
 
 
-def error(number: int, origin: int, status: int, message: str) -> bytes:
-    """A request has failed. A long message is cut: at most twelve bytes of JSON per character stay within the bound."""
+def error(
+    number: int, origin: int, status: int, message: str, parameter: str | None = None, batch: bool = False
+) -> bytes:
+    """A request has failed. A long message is cut: at most twelve bytes of JSON per character stay within the bound.
+    `parameter`: the path of the field that is wrong; `batch`: the batch has failed as a whole."""
     clean = message[: errors.MAX_MESSAGE].encode("utf-8", "backslashreplace").decode()
-    return frame(ERROR, origin, status, number, _json.encode({"message": clean}))
+    body: dict[str, object] = {"message": clean}
+    if parameter is not None:
+        body["parameter"] = parameter[: errors.MAX_PARAMETER].encode("utf-8", "backslashreplace").decode()
+    if batch:
+        body["batch"] = True
+    return frame(ERROR, origin, status, number, _json.encode(body))
 
 
 def health(number: int, problem: str | None) -> bytes:

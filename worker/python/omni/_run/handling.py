@@ -11,8 +11,7 @@ import time
 from types import AsyncGeneratorType
 
 from omni import _log
-from omni._engine import outcome, wire
-from omni._engine.answer import whole
+from omni._engine import direct, outcome, wire
 from omni._run.answer import FAILED, LATE, Answer, Gone, code_of
 from omni.context import Context, request_now
 from omni.errors import DeadlineExceeded, HTTPError, Unserialisable
@@ -59,8 +58,7 @@ class Handling:
         request_now.set(request)
         opened = False
         try:
-            result = self._run(self._model.handler, request, context)
-            last = whole(0, self._awaited(result) if hasattr(result, "__await__") else result)
+            last = direct.frames(self._model, request, context, self._run, self._awaited)
             if isinstance(last, bytes):
                 self._in_time()
                 client.whole(last)

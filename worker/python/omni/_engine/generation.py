@@ -1,0 +1,200 @@
+"""Generated text as frames: the chunks of `protocol/engine/src/generation`.
+
+Text stays text, the fast path; everything else that a handler yields is an event, or bytes of text.
+"""
+
+from __future__ import annotations
+
+from omni import _json
+from omni._engine import wire
+from omni._engine.answer import Stream, error_of
+from omni.errors import Unserialisable
+from omni.generation import Completion, Finish, Reasoning, Token, ToolCall, Usage
+from omni.response import Response
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
+
+_BYTES = (bytes, bytearray, memoryview)
+_PIECES = "str, bytes, Token, Reasoning, ToolCall and Finish"
+_REASONS = ("stop", "length", "tool-calls", "content-filter")
+_LEAST = -9999.0
+"""The logarithm of an impossible token, which JSON cannot write as an infinite number."""
+
+
+class GenerationStream(Stream):
+    """Generated text in pieces."""
+
+    __slots__ = ("finished",)
+
+    def __init__(self, number: int, chunks: Any) -> None:
+        super().__init__(number, chunks, content=wire.EVENT)
+        self.finished = False
+
+    def _encoded(self, item: object) -> tuple[int, bytes | memoryview]:
+        if self.finished:
+            raise Unserialisable(f"{_name(item)} comes after the Finish, which is the last piece")
+        if type(item) is str or isinstance(item, str):
+            payload = _utf8(item)
+            return (wire.TEXT, payload) if len(payload) <= wire.MAX_CHUNK else (wire.BYTES, memoryview(payload))
+        if isinstance(item, _BYTES):
+            return wire.BYTES, memoryview(bytes(item))
+        self.finished = isinstance(item, Finish)
+        payload = _json.encode(event(item))
+        if len(payload) > wire.MAX_CHUNK:
+            raise Unserialisable(f"{_name(item)} of {len(payload)} bytes, at most {wire.MAX_CHUNK} are allowed")
+        return wire.EVENT, payload
+
+
+def make(number: int, result: Any, given: object) -> bytes | Stream:
+    """The frames of a text generation's result. Raises `Unserialisable`."""
+    if isinstance(result, (str, *_BYTES)):
+        return GenerationStream(number, (result,))
+    if isinstance(result, Completion):
+        return GenerationStream(number, _pieces(result))
+    if isinstance(result, Response):
+        return error_of(number, result, "a text generation answers with text, pieces of it, or a Completion")
+    if hasattr(result, "__next__") or hasattr(result, "__aiter__"):
+        return GenerationStream(number, result)
+    raise Unserialisable(
+        f"a text generation returned {_name(result)}: return text or a Completion, or yield pieces ({_PIECES})"
+    )
+
+
+def _pieces(whole: Completion) -> Iterable[object]:
+    if whole.tokens and whole.text:
+        joined = b"".join(one.text.encode() if isinstance(one.text, str) else one.text for one in whole.tokens)
+        if joined != whole.text.encode():
+            raise Unserialisable("the text of a Completion is not that of its tokens: give one of them")
+    return whole.pieces()
+
+
+def event(item: object) -> dict[str, object]:
+    """A piece as an event. Raises `Unserialisable`."""
+    if isinstance(item, Token):
+        return _token(item)
+    if isinstance(item, Reasoning):
+        if not isinstance(item.text, str):
+            raise Unserialisable(f"the text of a Reasoning is str, not {_name(item.text)}")
+        return {"type": "reasoning", "text": _whole(item.text)}
+    if isinstance(item, ToolCall):
+        return _tool_call(item)
+    if isinstance(item, Finish):
+        return _finish(item)
+    if isinstance(item, Completion):
+        raise Unserialisable("a Completion is a whole answer: return it, or yield its pieces()")
+    raise Unserialisable(f"pieces of generated text are {_PIECES}, not {_name(item)}")
+
+
+def _token(token: Token) -> dict[str, object]:
+    made: dict[str, object] = {"type": "token"}
+    if isinstance(token.text, str):
+        made["text"] = _whole(token.text)
+    elif isinstance(token.text, _BYTES):
+        made["text"], made["bytes"] = bytes(token.text).decode("utf-8", "replace"), list(bytes(token.text))
+    else:
+        raise Unserialisable(f"the text of a Token is str or bytes, not {_name(token.text)}")
+    if token.id is not None:
+        made["id"] = _count(token.id, "the id of a Token")
+    if token.logprob is not None:
+        made["logprob"] = _logprob(token.logprob)
+    if token.top:
+        made["top"] = _top(token.top)
+    return made
+
+
+def _top(top: Any) -> list[dict[str, object]]:
+    pairs = list(top.items() if hasattr(top, "items") else top)
+    if len(pairs) > wire.MAX_ALTERNATIVES:
+        raise Unserialisable(f"`top` of a Token has {len(pairs)} tokens, at most {wire.MAX_ALTERNATIVES} can be sent")
+    try:
+        return [{"text": _display(text), "logprob": _logprob(logprob)} for text, logprob in pairs]
+    except (TypeError, ValueError) as err:
+        raise Unserialisable(f"`top` of a Token is pairs of text and log probability: {err}") from None
+
+
+def _display(text: object) -> str:
+    if isinstance(text, _BYTES):
+        return bytes(text).decode("utf-8", "replace")
+    if not isinstance(text, str):
+        raise TypeError(f"text is str, not {_name(text)}")
+    return _whole(text)
+
+
+def _logprob(value: Any) -> float:
+    number = float(value)
+    if number != number or number == float("inf"):
+        raise Unserialisable(f"{number} is no log probability")
+    return max(number, _LEAST)
+
+
+def _tool_call(call: ToolCall) -> dict[str, object]:
+    if not isinstance(call.name, str) or not call.name:
+        raise Unserialisable(f"the name of a ToolCall is the name of a function, not {call.name!r}")
+    made: dict[str, object] = {"type": "tool-call", "name": _whole(call.name)}
+    if isinstance(call.arguments, str):
+        made["arguments"] = _whole(call.arguments)
+    elif hasattr(call.arguments, "keys"):
+        try:
+            made["arguments"] = _json.encode(call.arguments, "arguments").decode()
+        except (TypeError, ValueError, RecursionError) as err:
+            raise Unserialisable(
+                f"the arguments of the ToolCall {call.name!r} cannot be written as JSON: {err}"
+            ) from None
+    else:
+        raise Unserialisable(f"the arguments of a ToolCall are a dict or JSON text, not {_name(call.arguments)}")
+    if call.id is not None:
+        if not isinstance(call.id, str):
+            raise Unserialisable(f"the id of a ToolCall is text, not {_name(call.id)}")
+        made["id"] = _whole(call.id)
+    for name in ("name", "id"):
+        if len(str(made.get(name, "")).encode()) > wire.MAX_NAME:
+            raise Unserialisable(f"the {name} of a ToolCall is longer than {wire.MAX_NAME} bytes")
+    return made
+
+
+def _finish(finish: Finish) -> dict[str, object]:
+    made: dict[str, object] = {"type": "finish"}
+    if finish.reason is not None:
+        reason = finish.reason.replace("_", "-") if isinstance(finish.reason, str) else finish.reason
+        if reason not in _REASONS:
+            raise Unserialisable(f"the reason of a Finish is one of {', '.join(_REASONS)}, not {finish.reason!r}")
+        made["reason"] = reason
+    if finish.usage is not None:
+        made["usage"] = usage(finish.usage)
+    return made
+
+
+def usage(value: object) -> dict[str, int]:
+    """Usage as JSON. Raises `Unserialisable`."""
+    if not isinstance(value, Usage):
+        raise Unserialisable(f"usage is a Usage, not {_name(value)}")
+    return {name: _count(amount, f"`{name}` of a Usage") for name, amount in vars(value).items()}
+
+
+def _count(value: Any, what: str) -> int:
+    try:
+        number: int = value.__index__()
+    except (AttributeError, TypeError):
+        number = -1
+    if number < 0:
+        raise Unserialisable(f"{what} is a number from 0 on, not {value!r}")
+    return number
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as err:
+        raise Unserialisable(f"the text cannot be written as UTF-8: {err.reason} at character {err.start}") from None
+
+
+def _whole(text: str) -> str:
+    _utf8(text)
+    return text
+
+
+def _name(value: object) -> str:
+    return "None" if value is None else type(value).__qualname__
