@@ -9,7 +9,7 @@ VENV := .omni/venv/bin
 # Properties run with this many cases in `make soak`: twenty times what `make test` takes.
 SOAK_CASES := 5120
 
-.PHONY: help setup build run check test test-build test-rust test-python fuzz soak bench sbom deb vm-test gpu-test gpu-bundle gpu-suites
+.PHONY: help setup build wheel run check test test-build test-rust test-python fuzz soak bench sbom deb vm-test gpu-test gpu-bundle gpu-suites
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,10 @@ build:  ## the programs as they are shipped, in target/release
 	    ln -f target/release/libcuda_sim.so target/release/cuda-sim/$$name; \
 	done
 	@install -C -m 755 .omni/tools/bin/uv target/release/uv
+
+wheel:  ## the Python package as target/omni-….whl, which pip installs anywhere
+	@mkdir -p target
+	@cd worker/python && python3 -B -c 'import backend; print("target/" + backend.build_wheel("$(CURDIR)/target"))'
 
 # One build for programs and libraries together, as `test-build`: no crate is compiled twice, and all processors are busy.
 run:  ## build quickly, into target/local, and serve models/ on 127.0.0.1:8080 (as root; ARGS="--listen ..." for more)

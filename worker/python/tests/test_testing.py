@@ -213,6 +213,13 @@ def test_moo(omni_client):
 """
 
 
+def pytest_of(directory, test):
+    """A run of pytest with the plugin alone, as it is where the package is installed."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "omni._pytest", "-p", "no:cacheprovider", str(test)]
+    environment = {**ENVIRONMENT, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=60)
+
+
 @pytest.mark.parametrize("setting", ["", "[pytest]\nomni_model = inner\n"])
 def test_the_fixture_finds_the_model(tmp_path, setting):
     directory = tmp_path / "inner" if setting else tmp_path
@@ -223,14 +230,12 @@ def test_the_fixture_finds_the_model(tmp_path, setting):
     (tmp_path / "pytest.ini").write_text(setting or "[pytest]\n")
     test = tmp_path / "test_it.py" if setting else tmp_path / "tests" / "test_it.py"
     test.write_text(TEST)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "omni._pytest", "-p", "no:cacheprovider", str(test)]
-    told = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    told = pytest_of(tmp_path, test)
     assert told.returncode == 0, told.stdout
 
 
 def test_a_model_that_is_nowhere_is_reported(tmp_path):
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_it.py").write_text(TEST)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "omni._pytest", "-p", "no:cacheprovider"]
-    told = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    told = pytest_of(tmp_path, tmp_path / "test_it.py")
     assert told.returncode != 0 and "set `omni_model`" in told.stdout

@@ -79,6 +79,16 @@ class Stream:
         self.opened = False
         """True once the first frame was made."""
 
+    @property
+    def content(self) -> int | None:
+        """The content of the pieces; None where the first one decides."""
+        return self._content
+
+    @property
+    def media_type(self) -> str | None:
+        """The media type, where there is one."""
+        return self._head.get("media_type")
+
     def opening(self) -> bytes:
         """The frame that begins the stream, once; afterwards nothing."""
         if self.opened:

@@ -5,6 +5,7 @@
     server     HTTP: connections, and the requests that come over them
     admission  requests that a node would refuse
     answer     the answer to one request, as a node writes it
+    native     generated text and embeddings as `/ai/run` answers with them
     handling   one handler call: deadline, frames, failures
 
 The answers are those of a node (envelope, bytes, server-sent events, deadlines, failures); the isolation, limits,

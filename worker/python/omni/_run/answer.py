@@ -41,7 +41,8 @@ class Answer:
         self._connection = connection
         self.request = request
         self._lock = threading.Lock()
-        self._opened = False
+        self.opened = False
+        """True once a stream has begun."""
         self._events = False
         self._makers: set[bool] = set()
         """Origins of the events so far: True for the model's own, False for events formatted here."""
@@ -86,7 +87,7 @@ class Answer:
         default = "text/event-stream" if content == wire.EVENTS else "application/octet-stream"
         with self._lock:
             self._go_on()
-            self._opened, self._events = True, content == wire.EVENTS
+            self.opened, self._events = True, content == wire.EVENTS
             self._begin(status, head.get("media_type", default), head.get("headers", []), None)
 
     def piece(self, flags: int, payload: bytes | memoryview) -> None:
@@ -123,7 +124,7 @@ class Answer:
             self._connection.connection.shutdown(socket.SHUT_RDWR)  # the client reads nothing
             return self.done.wait(grace)
         try:
-            if self._opened:
+            if self.opened:
                 self._break(LATE)
             else:
                 self._fail(504, code_of(504), LATE)

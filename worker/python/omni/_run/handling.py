@@ -10,8 +10,9 @@ import signal
 import time
 from types import AsyncGeneratorType
 
-from omni import _log
+from omni import _json, _log
 from omni._engine import direct, outcome, wire
+from omni._run import native
 from omni._run.answer import FAILED, LATE, Answer, Gone, code_of
 from omni.context import Context, request_now
 from omni.errors import DeadlineExceeded, HTTPError, Unserialisable
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from types import FrameType, TracebackType
     from typing import Any
 
+    from omni._engine.answer import Stream
     from omni._engine.model import Model
     from omni.request import Request
 
@@ -56,20 +58,21 @@ class Handling:
         self._late, self._place = Late(request.deadline), None
         context = Context(self._model.instance, request, self._late)
         request_now.set(request)
-        opened = False
         try:
             last = direct.frames(self._model, request, context, self._run, self._awaited)
+            if native.is_text(last) or native.is_embeddings(last):
+                self._render(last, request, client)
+                return
             if isinstance(last, bytes):
                 self._in_time()
                 client.whole(last)
                 return
             for item in self._items(last.chunks):
                 flags, payload = last.encode(item)
-                if not opened:
+                if not client.opened:
                     client.open(last.opening())
-                    opened = True
                 client.piece(flags, payload)
-            if not opened:
+            if not client.opened:
                 client.open(last.opening())
             client.end()
         except Gone as err:
@@ -79,12 +82,46 @@ class Handling:
             if isinstance(err, KeyboardInterrupt):
                 raise
             status, message = self._failed(err)
-            if opened:
+            if client.opened:
                 client.broken(LATE if status == 504 else FAILED)
             else:
                 client.failure(status, code_of(status), message)
         finally:
             request_now.set(None)
+
+    def _render(self, last: bytes | Stream, request: Request, client: Answer) -> None:
+        """Writes generated text or embeddings in the form of the API."""
+        if isinstance(last, bytes):
+            payload = last[wire.HEADER_LENGTH :]
+            (length,) = wire.HEAD_LENGTH.unpack_from(payload)
+            client.whole(wire.json_response(0, _json.encode(native.embeddings(payload[4 + length :]))))
+            return
+        encoded = (last.encode(item) for item in self._items(last.chunks))
+        pieces = ((flags, bytes(payload)) for flags, payload in encoded)
+        if native.is_embeddings(last):
+            value = native.embeddings(b"".join(payload for _, payload in pieces))
+            client.whole(wire.json_response(0, _json.encode(value)))
+            return
+        text = native.GeneratedText()
+        if request.body.json.get("stream") is not True:
+            for flags, payload in pieces:
+                text.take(flags, payload)
+            text.end()
+            self._in_time()
+            client.whole(wire.json_response(0, _json.encode(text.whole())))
+            return
+        for flags, payload in pieces:
+            self._write(client, text.take(flags, payload))
+        self._write(client, text.end())
+        if text.last():
+            client.piece(wire.JSON, _json.encode({"response": "", **text.last()}))
+        client.end()
+
+    def _write(self, client: Answer, text: str) -> None:
+        if not client.opened:
+            client.open(wire.frame(wire.STREAM, wire.EVENTS, 200, 0))
+        if text:
+            client.piece(wire.TEXT, text.encode())
 
     def _failed(self, error: BaseException) -> tuple[int, str]:
         """Status and message of a failure, whose traceback goes to the log where a node's would."""
