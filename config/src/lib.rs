@@ -24,6 +24,7 @@ mod not_a_model;
 pub mod requirements;
 pub mod size;
 pub mod tokens;
+pub mod url_path;
 
 pub use error::{Problem, Problems};
 pub use foreign::Foreign;

@@ -17,9 +17,11 @@ pub(crate) struct Crate<'a> {
 /// the layout of `omni-dir`. `omnictl` shares `omni-control-api`, `omni-snapshot`, with which it copies a directory as the node
 /// does, and `omni-machine`, the facts of `omnictl doctor`.
 const DIRECTIONS: &[(&str, &[&str])] = &[
+    ("omni-anthropic", &["omni-codec", "omni-config", "omni-generation", "omni-request-error"]),
     ("omni-auth", &["omni-config", "omni-request-error"]),
     ("omni-body", &[]),
     ("omni-capacity", &["omni-config", "omni-machine", "omni-node-protocol", "omni-policy", "omni-task"]),
+    ("omni-codec", &["omni-generation", "omni-request-error"]),
     ("omni-control-api", &[]),
     ("omni-cgroup", &["omni-process"]),
     ("omni-dir", &[]),
@@ -43,6 +45,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "omni-task",
         ],
     ),
+    ("omni-generation", &["omni-config", "omni-request-error"]),
     ("omni-gpu-protocol", &[]),
     ("omni-engine-client", &["omni-body", "omni-engine-protocol", "omni-policy", "omni-request-error"]),
     ("omni-engine-protocol", &[]),
@@ -56,12 +59,17 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("omni-machine", &[]),
     ("omni-meminfo-fs", &[]),
     ("omni-request-error", &[]),
+    ("omni-openai", &["omni-codec", "omni-config", "omni-generation", "omni-request-error"]),
     ("omni-packet-socket", &["omni-engine-protocol"]),
     ("omni-policy", &[]),
     ("omni-snapshot", &["omni-dir", "omni-node-protocol"]),
     ("omni-process", &[]),
     ("omni-task", &["omni-policy"]),
-    ("omni-workers-ai", &["omni-body", "omni-config", "omni-request-error"]),
+    // The native form of Workers AI takes the messages and tools of the OpenAI API too.
+    (
+        "omni-workers-ai",
+        &["omni-body", "omni-codec", "omni-config", "omni-generation", "omni-openai", "omni-request-error"],
+    ),
     ("omni-store", &["omni-config", "omni-log", "omni-node-protocol"]),
     (
         "omni-admin",
@@ -81,7 +89,6 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "omni-request-error",
             "omni-supervisor",
             "omni-takeover",
-            "omni-workers-ai",
         ],
     ),
     (
@@ -284,9 +291,12 @@ const OWNERS: &[(&str, &[&str])] = &[
         "hyper",
         &[
             "omni-admin",
+            "omni-anthropic",
             "omni-auth",
             "omni-inference",
             "omni-ingress",
+            "omni-openai",
+            "omni-request-error",
             "omni-workers-ai",
             "omnictl",
             "omni-tests",

@@ -1,2 +1,34 @@
 //! Anthropic Messages API: requests, answers, server-sent events, errors.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `route` | routes |
+//! | [`request`] | messages and the count of their tokens: bodies in, requests for generated text out |
+//! | `answer` | whole answers |
+//! | `encoder` | streamed answers |
+//! | `error` | errors |
 #![forbid(unsafe_code)]
+
+mod answer;
+mod encoder;
+mod error;
+pub mod request;
+mod route;
+
+pub use answer::{Message, TokenCount, token_count_answer};
+pub use encoder::AnthropicEncoder;
+pub use error::{ErrorBody, error_response};
+pub use request::{count_request, message_request};
+pub use route::{Route, route};
+
+/// Identity of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnswerHead {
+    /// Unique text of letters and digits, which the id of the answer is made of.
+    pub id: String,
+    /// Model, by the name that the client sent.
+    pub model: String,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! Causes of a request that fails, with the message that its client gets.
 
+use crate::InvalidRequest;
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -50,6 +51,9 @@ pub enum Failure {
     /// Head or body that cannot be read.
     #[error("{0}")]
     BadRequest(String),
+    /// Parameter that cannot be honoured.
+    #[error("{0}")]
+    InvalidRequest(InvalidRequest),
     /// Body not received in time.
     #[error("the request's body did not arrive in time")]
     BodyTimeout,
@@ -150,6 +154,12 @@ pub enum BuildProgress {
     Running,
 }
 
+impl From<InvalidRequest> for Failure {
+    fn from(invalid: InvalidRequest) -> Self {
+        Self::InvalidRequest(invalid)
+    }
+}
+
 impl Failure {
     /// Message for a client that has received a part of a stream already: the handler's own message where there is one.
     #[must_use]
@@ -170,6 +180,7 @@ impl Failure {
             | Self::ModelNotAllowed
             | Self::TooManyRequests { .. }
             | Self::BadRequest(_)
+            | Self::InvalidRequest(_)
             | Self::BodyTimeout
             | Self::BodyEncoded { .. }
             | Self::BodyTooLarge { .. }

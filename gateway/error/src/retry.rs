@@ -38,6 +38,7 @@ impl Failure {
             | Self::ModelNotAllowed
             | Self::NoSuchModel
             | Self::BadRequest(_)
+            | Self::InvalidRequest(_)
             | Self::BodyTooLarge { .. } => RetryAdvice::None,
             Self::BodyTimeout
             | Self::AnswerNotKept

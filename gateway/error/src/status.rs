@@ -7,7 +7,7 @@ impl Failure {
     #[must_use]
     pub fn status(&self) -> u16 {
         match self {
-            Self::NoHost | Self::BadRequest(_) => 400,
+            Self::NoHost | Self::BadRequest(_) | Self::InvalidRequest(_) => 400,
             Self::Unauthorized => 401,
             Self::OtherSite | Self::ModelNotAllowed => 403,
             Self::NoSuchRoute | Self::NoSuchModel => 404,

@@ -1,8 +1,9 @@
 //! Parameters that engines honour. A request that asks for another one is refused, never answered without it.
 
 use crate::message::{Content, Part};
-use crate::request::{GenerationRequest, InvalidRequest, Prompt, ResponseFormat};
+use crate::request::{GenerationRequest, Prompt, ResponseFormat};
 pub use omni_config::manifest::Capability;
+use omni_request_error::InvalidRequest;
 
 /// Set of capabilities of one model.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -56,7 +57,9 @@ impl Capabilities {
         ];
         match demands.into_iter().find(|(asked, capability, _)| *asked && !self.has(*capability)) {
             None => Ok(()),
-            Some((_, capability, parameter)) => Err(InvalidRequest::new(parameter, refusal(capability, parameter))),
+            Some((_, capability, parameter)) => {
+                Err(InvalidRequest::unsupported(parameter, refusal(capability, parameter)))
+            }
         }
     }
 

@@ -35,5 +35,6 @@ pub use encoder::ResponseEncoder;
 pub use finish::{Finish, FinishReason, Usage};
 pub use guard::{GuardLimits, OutputGuard};
 pub use message::{Content, Message, Part, Role, Tool, ToolCall, ToolChoice};
+pub use omni_request_error::{InvalidCode, InvalidRequest};
 pub use piece::{Alternative, Piece, TokenInfo};
-pub use request::{Chat, GenerationRequest, InvalidRequest, Prompt, ResponseFormat, Sampling, TemplateOptions};
+pub use request::{Chat, GenerationRequest, Prompt, ResponseFormat, Sampling, TemplateOptions};

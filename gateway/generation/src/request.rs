@@ -4,24 +4,6 @@ use crate::message::{Message, Tool, ToolChoice};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-/// A request that cannot be honoured as it is.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct InvalidRequest {
-    /// What is wrong and what to send instead, for the client.
-    pub message: String,
-    /// Path of the parameter, such as `messages[2].content`.
-    pub parameter: Option<String>,
-}
-
-impl InvalidRequest {
-    /// The refusal of one parameter.
-    #[must_use]
-    pub fn new(parameter: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { message: message.into(), parameter: Some(parameter.into()) }
-    }
-}
-
 /// A request of any API.
 #[derive(Debug, Clone)]
 pub struct GenerationRequest {

@@ -1,2 +1,39 @@
 //! OpenAI API: routes, requests, answers, server-sent events, errors.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `route` | routes |
+//! | [`chat`] | chat completions |
+//! | [`completion`] | completions of texts |
+//! | `embedding`, `rerank` | vectors of texts, and ranking of documents |
+//! | `input` | texts or token ids |
+//! | `error` | errors |
+//! | `model` | models |
+//! | `head` | fields that all answers have |
+//! | `harmless` | parameters that change nothing here |
 #![forbid(unsafe_code)]
+
+pub mod chat;
+pub mod completion;
+mod embedding;
+mod error;
+mod harmless;
+mod head;
+mod input;
+mod model;
+mod rerank;
+mod route;
+
+pub use chat::{ChatEncoder, chat_request};
+pub use completion::{CompletionEncoder, completion_request};
+pub use embedding::{EmbeddingList, EmbeddingRequest, EncodingFormat, embedding_answer, embedding_request};
+pub use error::{ErrorBody, error_response};
+pub use head::{AnswerHead, Usage};
+pub use input::{Input, Inputs};
+pub use model::{Model, ModelList, model_answer, model_list_answer};
+pub use rerank::{RerankAnswer, RerankRequest, rerank_answer, rerank_request};
+pub use route::{Route, route};
+
+#[cfg(test)]
+#[path = "../../codec/tests/scenarios/mod.rs"]
+mod scenarios;

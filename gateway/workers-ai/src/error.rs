@@ -1,9 +1,8 @@
-//! Rendering of a [`Failure`] as a response of the Workers AI API: status, error code, retry advice.
+//! Rendering of a [`Failure`] in the form of the Workers AI API.
 
 use bytes::Bytes;
-use hyper::header::{ACCEPT_ENCODING, ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
-use hyper::{Response, StatusCode};
-use omni_request_error::{Failure, RetryAdvice, retry_after_seconds};
+use hyper::Response;
+use omni_request_error::Failure;
 
 /// Error code of the Workers AI API for a failure.
 fn code(failure: &Failure) -> u32 {
@@ -22,7 +21,7 @@ fn code(failure: &Failure) -> u32 {
         | Failure::NoFittingGpu => 3040,
         Failure::Raised | Failure::AnswerNotSendable(_) => 3043,
         Failure::Died | Failure::SuccessorDied | Failure::Cancelled => 3050,
-        Failure::NoHost | Failure::BodyEncoded { .. } | Failure::BadRequest(_) => 5004,
+        Failure::NoHost | Failure::BodyEncoded { .. } | Failure::BadRequest(_) | Failure::InvalidRequest(_) => 5004,
         Failure::NoSuchModel => 5007,
         Failure::NoSuchRoute => 7000,
         Failure::MethodNotAllowed { .. } => 7001,
@@ -54,33 +53,7 @@ pub fn error_response(failure: &Failure) -> Response<Bytes> {
         "errors": [{ "code": code(failure), "message": failure.to_string() }],
         "messages": [],
     });
-    let mut response = Response::new(Bytes::from(body.to_string()));
-    *response.status_mut() = StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    match failure.retry_advice() {
-        RetryAdvice::None => {}
-        RetryAdvice::Never => {
-            headers.insert(HeaderName::from_static("x-should-retry"), HeaderValue::from_static("false"));
-        }
-        RetryAdvice::After(time) => {
-            headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_seconds(time)));
-        }
-        RetryAdvice::OtherNode(time) => {
-            headers.insert(RETRY_AFTER, HeaderValue::from(retry_after_seconds(time)));
-            headers.insert(HeaderName::from_static("x-omni-retry"), HeaderValue::from_static("other-node"));
-        }
-    }
-    if let Failure::MethodNotAllowed { allowed } = failure {
-        headers.insert(ALLOW, HeaderValue::from_static(allowed));
-    }
-    if let Failure::BodyEncoded { .. } = failure {
-        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    }
-    if *failure == Failure::Unauthorized {
-        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    }
-    response
+    omni_request_error::response(failure, Bytes::from(body.to_string()))
 }
 
 #[cfg(test)]

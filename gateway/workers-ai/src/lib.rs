@@ -10,4 +10,4 @@ mod routes;
 pub use envelope::{Envelope, envelope};
 pub use error::{code_of_handler, error_response};
 pub use events::StreamEncoder;
-pub use routes::{model_name, model_of};
+pub use routes::model_of;

@@ -2,6 +2,7 @@
 
 use hyper::Method;
 use omni_config::name::ModelName;
+use omni_config::url_path::{below_account, model_name};
 use omni_request_error::Failure;
 
 /// The model of a request, by method and path.
@@ -18,31 +19,10 @@ pub fn model_of(method: &Method, path: &str) -> Result<ModelName, Failure> {
 
 /// The rest of a path behind `/ai/run/` or `/client/v4/accounts/{account}/ai/run/`, still encoded.
 fn run_route(path: &str) -> Option<&str> {
-    let path = match path.strip_prefix("/client/v4/accounts/") {
-        None => path,
-        Some(rest) => {
-            let at = rest.find('/').filter(|at| *at > 0)?;
-            rest.get(at..)?
-        }
-    };
-    path.strip_prefix("/ai/run/").filter(|tail| !tail.is_empty())
-}
-
-/// Decodes the rest of a path once, and checks that it is the name of a model.
-#[must_use]
-pub fn model_name(tail: &str) -> Option<ModelName> {
-    let mut decoded = Vec::with_capacity(tail.len());
-    let mut bytes = tail.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte == b'%' {
-            let (high, low) = (bytes.next()?, bytes.next()?);
-            let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-            decoded.push(digit(high)? * 16 + digit(low)?);
-        } else {
-            decoded.push(byte);
-        }
-    }
-    ModelName::try_from(String::from_utf8(decoded).ok()?).ok()
+    let route = below_account(path);
+    // Without an account the prefix `/ai` is a part of the route.
+    let route = if route.len() == path.len() { route.strip_prefix("/ai")? } else { route };
+    route.strip_prefix("/run/").filter(|tail| !tail.is_empty())
 }
 
 #[cfg(test)]

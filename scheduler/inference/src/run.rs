@@ -290,6 +290,7 @@ fn count_failure(model: &Model, failure: &Failure) {
         | Failure::ModelNotAllowed
         | Failure::TooManyRequests { .. }
         | Failure::BadRequest(_)
+        | Failure::InvalidRequest(_)
         | Failure::BodyTimeout
         | Failure::BodyEncoded { .. }
         | Failure::BodyTooLarge { .. }

@@ -1,0 +1,21 @@
+//! Parts that the codecs of the APIs share.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`body`] | JSON bodies as typed values; errors name the parameter by its path |
+//! | [`raw`] | JSON whose keys stay in their order |
+//! | [`bounds`] | checks of values |
+//! | [`text_or`] | a text, or an array or object in its place |
+//! | [`sampling`] | bounds of the parameters that all APIs of generated text have |
+//! | [`event`] | server-sent events and JSON strings in a buffer |
+#![forbid(unsafe_code)]
+
+pub mod body;
+pub mod bounds;
+pub mod event;
+pub mod raw;
+pub mod sampling;
+pub mod text_or;
+
+pub use raw::{Object, RawMembers};
+pub use text_or::TextOr;

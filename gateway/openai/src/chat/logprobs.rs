@@ -1,0 +1,59 @@
+//! Log probabilities in the chat form.
+
+use omni_generation::{Alternative, TokenInfo};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// Log probability of a token that has none: clients know it as "improbable".
+pub(crate) const NO_LOGPROB: f32 = -9999.0;
+
+/// Log probabilities of a part of the answer.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ChatLogprobs<'a> {
+    /// Tokens.
+    content: Vec<TokenLogprob<'a>>,
+    /// `null`.
+    refusal: Option<()>,
+}
+
+/// Token with its alternatives.
+#[derive(Debug, Serialize, JsonSchema)]
+struct TokenLogprob<'a> {
+    #[serde(flatten)]
+    token: TopLogprob<'a>,
+    /// Most probable tokens at its position.
+    top_logprobs: Vec<TopLogprob<'a>>,
+}
+
+/// Token.
+#[derive(Debug, Serialize, JsonSchema)]
+struct TopLogprob<'a> {
+    /// Text.
+    token: &'a str,
+    /// Natural logarithm of the probability.
+    logprob: f32,
+    /// Bytes of the text.
+    bytes: &'a [u8],
+}
+
+impl<'a> ChatLogprobs<'a> {
+    /// Log probabilities of these tokens; `None` where there are none.
+    pub(crate) fn new(tokens: &'a [TokenInfo]) -> Option<Self> {
+        if tokens.is_empty() {
+            return None;
+        }
+        let top = |alternative: &'a Alternative| TopLogprob::new(&alternative.text, Some(alternative.logprob));
+        let content = tokens.iter().map(|token| TokenLogprob {
+            token: TopLogprob::new(&token.text, token.logprob),
+            top_logprobs: token.top.iter().map(top).collect(),
+        });
+        Some(Self { content: content.collect(), refusal: None })
+    }
+}
+
+impl<'a> TopLogprob<'a> {
+    fn new(text: &'a str, logprob: Option<f32>) -> Self {
+        let logprob = logprob.filter(|logprob| logprob.is_finite()).unwrap_or(NO_LOGPROB);
+        Self { token: text, logprob, bytes: text.as_bytes() }
+    }
+}

@@ -1,0 +1,23 @@
+//! Chat completions: `/v1/chat/completions`.
+
+mod answer;
+mod content;
+mod encoder;
+mod format;
+mod logprobs;
+mod message;
+mod request;
+mod tool;
+
+pub use answer::ChatCompletion;
+pub(crate) use answer::finish_reason;
+pub use content::ContentPart;
+pub use encoder::ChatEncoder;
+pub use format::{ResponseFormatForm, read_format};
+pub(crate) use logprobs::NO_LOGPROB;
+pub use message::ChatMessage;
+pub use request::{ChatRequest, UNSUPPORTED, chat_request, check_variables, read_messages};
+pub use tool::{ToolChoiceForm, ToolDefinition, ToolForm, read_choice, read_tools};
+
+#[cfg(test)]
+mod tests;
