@@ -70,6 +70,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
         "omni-workers-ai",
         &["omni-body", "omni-codec", "omni-config", "omni-generation", "omni-openai", "omni-request-error"],
     ),
+    ("omni-tool-parser", &["omni-generation"]),
     ("omni-store", &["omni-config", "omni-log", "omni-node-protocol"]),
     (
         "omni-admin",

@@ -1,0 +1,210 @@
+//! Reasoning, text, and the beginnings of calls in it.
+
+use super::held::{Held, HeldKind};
+use super::{Next, Parser, State};
+use crate::cursor::{Cursor, Parsed, Stop};
+use crate::grammar::{self, Body, Opening};
+use crate::input::Use;
+use crate::json::Structure;
+use crate::marker::{self, BLANK_LIMIT, Hit, TURN_ENDS};
+use omni_generation::Delta;
+
+impl Parser {
+    /// Beginning of the answer.
+    pub(super) fn start(&mut self) -> Next {
+        let Some(format) = self.options.reasoning else { return Next::Go(State::Beginning) };
+        let mut cursor = Cursor::new(self.input.rest(), self.end);
+        cursor.blank();
+        let found = if cursor.at() > BLANK_LIMIT { Err(Stop::No) } else { cursor.any(format.opens()) };
+        match found {
+            Ok(()) => {
+                let length = cursor.at();
+                self.input.take(length, Use::Marker);
+                Next::Go(State::Reasoning(true))
+            }
+            Err(Stop::Need) => Next::Wait(State::Start),
+            Err(_) if self.options.starts_in_reasoning => Next::Go(State::Reasoning(true)),
+            Err(_) => Next::Go(State::Beginning),
+        }
+    }
+
+    pub(super) fn reasoning(&mut self, at_start: bool, out: &mut Vec<Delta>) -> Next {
+        let mut at_start = at_start;
+        if at_start {
+            self.skip_blank();
+            at_start = self.input.rest().is_empty();
+        }
+        let mut markers = self.options.reasoning.map_or(&[][..], |format| format.closes()).to_vec();
+        let closes = markers.len();
+        let openers = self.grammar.filter(|grammar| grammar.ends_reasoning).map_or(&[][..], |grammar| grammar.openers);
+        markers.extend_from_slice(openers);
+        let rest = self.input.rest();
+        let hit = marker::find(rest, 0, &markers, self.end);
+        let (until, found) = match hit {
+            Hit::Found(at, length) => (at, Some(length)),
+            Hit::Begun(at) => (at, None),
+            Hit::Clear => (rest.len(), None),
+        };
+        let head = rest.get(..until).unwrap_or_default();
+        let text = if hit == Hit::Clear && self.end { until } else { marker::trimmed(head) };
+        let is_close = found.is_some()
+            && markers.iter().take(closes).any(|close| rest.get(until..).is_some_and(|rest| rest.starts_with(close)));
+        self.calls.reasoning(self.input.take(text, Use::Reasoning), out);
+        match found {
+            None => Next::Wait(State::Reasoning(at_start)),
+            Some(length) => {
+                self.input.take(until - text + if is_close { length } else { 0 }, Use::Marker);
+                self.after_mark = true;
+                Next::Go(State::Beginning)
+            }
+        }
+    }
+
+    /// Beginning of the text. Without markers the whole answer must have the form of calls of functions that are offered
+    /// (llama.cpp#18183); a JSON object counts in every dialect (vllm#46863).
+    pub(super) fn beginning(&mut self) -> Next {
+        if self.after_mark {
+            self.skip_blank();
+        }
+        let Some(_) = self.grammar else {
+            let waits = self.after_mark && self.input.rest().is_empty();
+            return if waits { Next::Wait(State::Beginning) } else { Next::Go(State::Text) };
+        };
+        let rest = self.input.rest();
+        let mut cursor = Cursor::new(rest, self.end);
+        let found = bare(&mut cursor).and_then(|kind| match kind {
+            HeldKind::Json | HeldKind::Object => grammar::bare(&mut cursor, &self.options.tools).map(|()| kind),
+            HeldKind::Python => self.bare_python(&mut cursor).map(|()| kind),
+        });
+        match found {
+            Ok(kind) => Next::Go(State::Held(Held::answer(kind))),
+            Err(Stop::Need) => Next::Wait(State::Beginning),
+            Err(Stop::No) => Next::Go(State::Text),
+        }
+    }
+
+    fn bare_python(&self, cursor: &mut Cursor<'_>) -> Parsed<()> {
+        let name = cursor.name()?;
+        cursor.literal("(")?;
+        if self.options.tools.offers(name) { Ok(()) } else { Err(Stop::No) }
+    }
+
+    pub(super) fn text(&mut self, out: &mut Vec<Delta>) -> Next {
+        let Some(grammar) = self.grammar else {
+            self.calls.content(self.input.take(usize::MAX, Use::Content), out);
+            return Next::Wait(State::Text);
+        };
+        let rest = self.input.rest();
+        let hit = marker::find(rest, 0, grammar.openers, self.end);
+        let until = match hit {
+            Hit::Found(at, _) | Hit::Begun(at) => at,
+            Hit::Clear => rest.len(),
+        };
+        let head = rest.get(..until).unwrap_or_default();
+        let text = if hit == Hit::Clear && self.end { until } else { marker::trimmed(head) };
+        let Hit::Found(..) = hit else {
+            self.calls.content(self.input.take(text, Use::Content), out);
+            return Next::Wait(State::Text);
+        };
+        let mut cursor = Cursor::new(rest.get(until..).unwrap_or_default(), self.end);
+        let found = (grammar.open)(&mut cursor, &self.options.tools);
+        let length = until - text + cursor.at();
+        let first = first_length(rest, until);
+        match found {
+            Ok(opening) => {
+                self.calls.content(self.input.take(text, Use::Content), out);
+                self.opened(opening, length, out)
+            }
+            Err(Stop::Need) => {
+                self.calls.content(self.input.take(text, Use::Content), out);
+                Next::Wait(State::Text)
+            }
+            Err(Stop::No) => {
+                self.calls.content(self.input.take(until + first, Use::Content), out);
+                Next::Go(State::Text)
+            }
+        }
+    }
+
+    /// Beginning of a call whose header, with the white space before it, has `length` bytes.
+    pub(super) fn opened(&mut self, opening: Opening, length: usize, out: &mut Vec<Delta>) -> Next {
+        let Opening::Call(header) = opening else {
+            let kind = if opening == Opening::List { HeldKind::Python } else { HeldKind::Object };
+            return Next::Go(State::Held(Held::call(kind, length)));
+        };
+        if self.calls.is_full() {
+            return Next::Go(State::Dropped);
+        }
+        self.input.take(length, Use::Marker);
+        self.calls.begin(&header.name, header.id, out);
+        match header.body {
+            Body::Value(nesting) => Next::Go(State::Value(Structure::default(), nesting)),
+            Body::Raw(markers) => Next::Go(State::Raw(markers)),
+            Body::Fields(fields) => Next::Go(State::Fields(Box::new(super::FieldsState::new(fields, header.name)))),
+            Body::Empty => self.ended(out),
+        }
+    }
+
+    /// End of a call.
+    pub(super) fn ended(&mut self, out: &mut Vec<Delta>) -> Next {
+        self.calls.end(out);
+        Next::Go(State::After)
+    }
+
+    /// Behind a call: another one, the markers that close it, or text.
+    pub(super) fn after(&mut self, out: &mut Vec<Delta>) -> Next {
+        self.skip_blank();
+        let Some(grammar) = self.grammar else { return Next::Go(State::Channel(super::Channel::after_call())) };
+        let rest = self.input.rest();
+        let new = || Cursor::new(rest, self.end);
+        let mut waits = rest.is_empty() && !self.end;
+        for rule in [grammar.next, grammar.open] {
+            let mut cursor = new();
+            match rule(&mut cursor, &self.options.tools) {
+                Ok(opening) => {
+                    let length = cursor.at();
+                    return self.opened(opening, length, out);
+                }
+                Err(stop) => waits |= stop == Stop::Need,
+            }
+        }
+        let mut cursor = new();
+        for markers in [grammar.closers, TURN_ENDS] {
+            match cursor.any(markers) {
+                Ok(()) => {
+                    let length = cursor.at();
+                    self.input.take(length, Use::Marker);
+                    return Next::Go(State::After);
+                }
+                Err(stop) => waits |= stop == Stop::Need,
+            }
+        }
+        if waits { Next::Wait(State::After) } else { Next::Go(State::Text) }
+    }
+
+    pub(super) fn skip_blank(&mut self) {
+        let rest = self.input.rest();
+        let blank = rest.len() - rest.trim_ascii_start().len();
+        if blank > 0 {
+            self.input.take(blank, Use::Marker);
+        }
+    }
+}
+
+/// Length of the character at `at`.
+fn first_length(text: &str, at: usize) -> usize {
+    text.get(at..).and_then(|rest| rest.chars().next()).map_or(0, char::len_utf8)
+}
+
+/// Kind of an answer without markers; the cursor is at its first object or call then.
+fn bare(cursor: &mut Cursor<'_>) -> Parsed<HeldKind> {
+    cursor.blank();
+    if cursor.at() > BLANK_LIMIT {
+        return Err(Stop::No);
+    }
+    if cursor.optional(&["["])? {
+        cursor.blank();
+        return Ok(if cursor.peek()? == b'{' { HeldKind::Json } else { HeldKind::Python });
+    }
+    if cursor.peek()? == b'{' { Ok(HeldKind::Json) } else { Err(Stop::No) }
+}
