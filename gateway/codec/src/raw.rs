@@ -25,6 +25,12 @@ impl Object {
 
     /// The object as raw JSON.
     #[must_use]
+    pub fn raw(&self) -> &RawValue {
+        &self.0
+    }
+
+    /// The object as raw JSON of its own.
+    #[must_use]
     pub fn into_raw(self) -> Box<RawValue> {
         self.0
     }

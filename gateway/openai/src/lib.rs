@@ -5,6 +5,7 @@
 //! | `route` | routes |
 //! | [`chat`] | chat completions |
 //! | [`completion`] | completions of texts |
+//! | [`responses`] | responses |
 //! | `embedding`, `rerank` | vectors of texts, and ranking of documents |
 //! | `input` | texts or token ids |
 //! | `error` | errors |
@@ -22,6 +23,7 @@ mod head;
 mod input;
 mod model;
 mod rerank;
+pub mod responses;
 mod route;
 
 pub use chat::{ChatEncoder, chat_request};
@@ -32,6 +34,7 @@ pub use head::{AnswerHead, Usage};
 pub use input::{Input, Inputs};
 pub use model::{Model, ModelList, model_answer, model_list_answer};
 pub use rerank::{RerankAnswer, RerankRequest, rerank_answer, rerank_request};
+pub use responses::{ResponseEcho, ResponsesEncoder, responses_request};
 pub use route::{Route, route};
 
 #[cfg(test)]

@@ -19,10 +19,17 @@ use tool::{InputTool, ToolChoiceForm};
 /// Parameters of the API that cannot be honoured.
 const UNSUPPORTED: Unsupported = &[
     ("betas", "they belong to a header"),
+    ("compaction", "the node does not edit conversations"),
     ("container", "there are no containers"),
+    ("diagnostics", "there are none"),
+    ("fallbacks", "a request names one model"),
     ("inference_geo", "the node is where it is"),
     ("mcp_servers", "the client has to call tools itself"),
     ("output_format", "use `output_config.format`"),
+    ("prefill", "end `messages` with a message of the assistant"),
+    ("speed", "there is one speed"),
+    ("thread", "conversations are not stored"),
+    ("user_profile_id", "use `metadata.user_id`"),
 ];
 
 /// Body of a request.

@@ -96,7 +96,7 @@ fn check_detail(detail: Option<&str>, at: &str) -> Result<(), InvalidRequest> {
 }
 
 /// The address of an image, if models can read such addresses.
-fn checked_url(url: String, at: &str) -> Result<String, InvalidRequest> {
+pub(crate) fn checked_url(url: String, at: &str) -> Result<String, InvalidRequest> {
     let is_data = url
         .strip_prefix("data:image/")
         .and_then(|rest| rest.split_once(','))

@@ -18,7 +18,7 @@ pub(crate) struct ChatLogprobs<'a> {
 
 /// Token with its alternatives.
 #[derive(Debug, Serialize, JsonSchema)]
-struct TokenLogprob<'a> {
+pub(crate) struct TokenLogprob<'a> {
     #[serde(flatten)]
     token: TopLogprob<'a>,
     /// Most probable tokens at its position.
@@ -42,12 +42,15 @@ impl<'a> ChatLogprobs<'a> {
         if tokens.is_empty() {
             return None;
         }
+        Some(Self { content: tokens.iter().map(TokenLogprob::new).collect(), refusal: None })
+    }
+}
+
+impl<'a> TokenLogprob<'a> {
+    /// A token with its alternatives.
+    pub(crate) fn new(token: &'a TokenInfo) -> Self {
         let top = |alternative: &'a Alternative| TopLogprob::new(&alternative.text, Some(alternative.logprob));
-        let content = tokens.iter().map(|token| TokenLogprob {
-            token: TopLogprob::new(&token.text, token.logprob),
-            top_logprobs: token.top.iter().map(top).collect(),
-        });
-        Some(Self { content: content.collect(), refusal: None })
+        Self { token: TopLogprob::new(&token.text, token.logprob), top_logprobs: token.top.iter().map(top).collect() }
     }
 }
 

@@ -38,6 +38,7 @@ pub const UNSUPPORTED: Unsupported = &[
     ("length_penalty", "there is no beam search"),
     ("moderation", "there is no moderation here"),
     ("prediction", "no model here takes predicted output"),
+    ("prompt_cache_options", "caches of prompts belong to the model"),
     ("prompt_logprobs", "log probabilities are those of the answer"),
     ("skip_special_tokens", "special tokens never appear in the answer"),
     ("stop_token_ids", "use `stop`"),

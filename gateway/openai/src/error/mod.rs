@@ -99,7 +99,7 @@ fn code(failure: &Failure) -> Option<&'static str> {
     }
 }
 
-fn code_of_status(status: u16) -> Option<&'static str> {
+pub(crate) fn code_of_status(status: u16) -> Option<&'static str> {
     match status {
         408 | 504 => Some("timeout"),
         413 | 431 => Some("request_too_large"),
