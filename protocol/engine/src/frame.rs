@@ -109,7 +109,7 @@ pub mod flags {
     pub const TEXT: u8 = 2;
     /// A stream of server-sent events; each chunk is JSON, text, or bytes.
     pub const EVENTS: u8 = 3;
-    /// Of a stream: generated text. Of a chunk in it: one [`GenerationEvent`](crate::generation::GenerationEvent).
+    /// Generated text, as the content of a stream. As that of a chunk in it: one [`GenerationEvent`](crate::generation::GenerationEvent).
     pub const EVENT: u8 = 4;
     /// Mask of the content.
     pub const CONTENT: u8 = 0x0f;

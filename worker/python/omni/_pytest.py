@@ -1,4 +1,4 @@
-"""The fixture `omni_client` for pytest, which finds it by itself where the package is installed."""
+"""The fixture `model_client` for pytest, which finds it by itself where the package is installed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _MARKS = ("omni.toml", "model.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the setting `omni_model`."""
-    parser.addini("omni_model", "directory of the model that the fixture omni_client calls", default="")
+    """Adds the setting `model_directory`."""
+    parser.addini("model_directory", "directory of the model that the fixture model_client calls", default="")
 
 
 @pytest.fixture(scope="module")
-def omni_client(request: pytest.FixtureRequest) -> Iterator[TestClient]:
-    """A client of the model in this process: the directory of the setting `omni_model`, or the nearest one above the
-    test that has a `model.py` or an `omni.toml`."""
+def model_client(request: pytest.FixtureRequest) -> Iterator[TestClient]:
+    """A client of the model in this process: of the directory that the setting `model_directory` names, or of the
+    nearest one above the test that has a `model.py` or an `omni.toml`."""
     from omni.testing import TestClient
 
     with TestClient(_directory(request)) as client:
@@ -32,7 +32,7 @@ def omni_client(request: pytest.FixtureRequest) -> Iterator[TestClient]:
 
 def _directory(request: pytest.FixtureRequest) -> Path:
     root = Path(request.config.rootpath)
-    told = request.config.getini("omni_model")
+    told = request.config.getini("model_directory")
     if told:
         return root / str(told)
     test = Path(str(request.path))
@@ -41,4 +41,6 @@ def _directory(request: pytest.FixtureRequest) -> Path:
             return directory
         if directory == root:
             break
-    raise pytest.UsageError(f"no model.py and no omni.toml above {test}: set `omni_model` in the settings of pytest")
+    raise pytest.UsageError(
+        f"no model.py and no omni.toml above {test}: set `model_directory` in the settings of pytest"
+    )

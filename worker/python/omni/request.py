@@ -227,7 +227,7 @@ class Request:
 
     @property
     def kind(self) -> str | None:
-        """What the client asked for, where the node has read it: `"text-generation"`, `"embeddings"` and so on."""
+        """Kind of the request, where the node has read it: `"text-generation"`, `"embeddings"` and so on."""
         return self._head().kind
 
     @property

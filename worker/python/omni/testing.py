@@ -8,7 +8,7 @@
             assert client.chat(prompt="moo").text == "moo moo"
 
 Requests are read, and results checked and written, by the code of the engine; what the handler raises is raised here.
-`pip install omni` brings the fixture `omni_client`, a client of the model in whose directory the test is.
+`pip install omni` brings the fixture `model_client`, a client of the model in whose directory the test is.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Answer:
         self.headers: list[tuple[str, str]] = [(name, value) for name, value in head.get("headers", [])]
         """Headers of the handler's own."""
         self.usage = usage
-        """What the handler has reported with `context.usage`."""
+        """Usage that the handler has reported with `context.usage`."""
         self._chunks = chunks
 
     @property

@@ -357,7 +357,11 @@ def test_uploads_of_members_are_read_and_closed(model):
     import socket
 
     link.check(1000, own=False)
-    before = len(os.listdir(f"/proc/{engine.process.pid}/fd"))
+
+    def opened():
+        return len(os.listdir(f"/proc/{engine.process.pid}/fd"))
+
+    before = opened()
     for round in range(3):
         base = round * 10
         link.send(frame(BATCH, base + 9, struct.pack("<2Q", base + 1, base + 2)))
@@ -373,7 +377,7 @@ def test_uploads_of_members_are_read_and_closed(model):
         assert [found[base + at][0].json for at in (1, 2)] == [0, 3]
         for upload in uploads:
             upload.close()
-    assert len(os.listdir(f"/proc/{engine.process.pid}/fd")) == before
+    engine.await_true(lambda: opened() == before, "end of the uploads' sockets")
 
 
 def test_without_a_handler_of_batches_members_are_handled_alone(serve):

@@ -208,8 +208,8 @@ def test_a_directory(tmp_path, capsys, monkeypatch):
 
 
 TEST = """
-def test_moo(omni_client):
-    assert omni_client.chat(prompt="").text == "moo"
+def test_moo(model_client):
+    assert model_client.chat(prompt="").text == "moo"
 """
 
 
@@ -220,7 +220,7 @@ def pytest_of(directory, test):
     return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=60)
 
 
-@pytest.mark.parametrize("setting", ["", "[pytest]\nomni_model = inner\n"])
+@pytest.mark.parametrize("setting", ["", "[pytest]\nmodel_directory = inner\n"])
 def test_the_fixture_finds_the_model(tmp_path, setting):
     directory = tmp_path / "inner" if setting else tmp_path
     (directory / "tests").mkdir(parents=True)
@@ -238,4 +238,4 @@ def test_a_model_that_is_nowhere_is_reported(tmp_path):
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_it.py").write_text(TEST)
     told = pytest_of(tmp_path, tmp_path / "test_it.py")
-    assert told.returncode != 0 and "set `omni_model`" in told.stdout
+    assert told.returncode != 0 and "set `model_directory`" in told.stdout

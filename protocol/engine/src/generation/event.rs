@@ -122,7 +122,7 @@ pub enum InvalidEvent {
     TooLong {
         /// The part.
         what: &'static str,
-        /// Its bound.
+        /// The bound of that part.
         bound: usize,
     },
 }

@@ -164,7 +164,7 @@ pub struct ImagesAnswer {
     pub images: Vec<Image>,
 }
 
-/// One image.
+/// An image.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Image {
     /// `image/png`, `image/jpeg` or another type that the model has named.

@@ -1,3 +1,5 @@
+//! Embeddings that are read, and those that are refused.
+
 use super::*;
 use proptest::prelude::*;
 

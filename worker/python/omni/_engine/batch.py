@@ -37,7 +37,7 @@ class Member:
         self.given: Any = None
         """The handler's argument."""
         self.stream: Stream | None = None
-        """Its stream, where the handler yields lists."""
+        """The stream of the answer, where the handler yields lists."""
         self.credit = wire.INITIAL_CREDIT
         self.flight: Any = None
         """The same in an event loop: an `InFlight`."""

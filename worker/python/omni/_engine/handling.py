@@ -20,7 +20,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from omni._engine import outcome, output, wire
-from omni._engine.answer import Stream
+from omni._engine.answer import Stream, whole
 from omni._engine.batch import Batch
 from omni._engine.connection import Closed, Unusable
 from omni.context import Context, request_now
@@ -52,6 +52,7 @@ class Handling(ABC):
 
     def __init__(self, model: Model) -> None:
         self._model = model
+        self._single = model.single
         self._instance = model.instance
         self._credit = 0
         self._members: dict[int, Member] = {}
@@ -92,15 +93,17 @@ class Handling(ABC):
         context = Context(self._instance, request, self._cancels, number)
         request_now.set(request)
         try:
-            entry = self._model.entry_for(request)
-            take, make = entry.take, entry.frames
+            entry = self._single
+            if request.counts_tokens or entry is None:
+                entry = self._model.counter
+            take, make = entry.take, entry.make
             try:
                 self._arm(number)
                 given = request if take is None else take(request)
                 result = entry.function(given, context)
             finally:
                 self._disarm()
-            last = make(number, result, given)
+            last = whole(number, result) if make is None else make(number, result, given)
             if type(last) is not bytes:
                 last = self._walk(number, last)  # type: ignore[arg-type]
         except (Closed, Unusable):

@@ -26,7 +26,8 @@ class Intake:
     handler for batches gets its members one by one, and one that has nothing else gets batches of one."""
 
     def __init__(self, model: Model, connection: Connection, cancels: Cancels) -> None:
-        self._model = model
+        self._single = model.single
+        self._batches = model.batch
         self._connection = connection
         self._cancels = cancels
         self._number = 0
@@ -39,7 +40,7 @@ class Intake:
         count, rest = divmod(len(payload), 8)
         if rest or not 0 < count <= wire.MAX_BATCH or self._awaited:
             raise Unusable(f"a batch frame of {len(payload)} bytes")
-        if self._model.batch is not None:
+        if self._batches is not None:
             self._number = number
             self._awaited = list(reversed(unpack(f"<{count}Q", payload)))
 
@@ -55,13 +56,13 @@ class Intake:
                 return None
             members, self._members = self._members, []
             return self._number, self._batch(self._number, members)
-        if self._model.single is None and not request.counts_tokens:
+        if self._single is None and not request.counts_tokens:
             return number, self._batch(number, [Member(number, request)])
         return number, request
 
     def _batch(self, number: int, members: list[Member]) -> Batch:
-        assert self._model.batch is not None
-        return Batch(number, members, self._model.batch, self._cancels)
+        assert self._batches is not None
+        return Batch(number, members, self._batches, self._cancels)
 
     def close(self) -> None:
         """Gives back the descriptors of a batch that was never complete."""

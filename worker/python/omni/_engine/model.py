@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-    from omni._engine.request import WireRequest
-
 _COROUTINE = 0x80  # inspect.CO_COROUTINE; importing inspect would cost as much as starting Python
 _ASYNC_GENERATOR = 0x200
 _USUAL = "handle_request"
@@ -68,12 +66,6 @@ class Model:
             raise LoadError("entrypoint", f"`{name}` and `{BATCH}` are both `def`, or both `async def`", permanent=True)
         count = getattr(self._module, _COUNT, None)
         self.counter = counting.entry(count if callable(count) else None)
-
-    def entry_for(self, request: WireRequest) -> Entry:
-        """The function that answers this request alone."""
-        if self.single is None or request.counts_tokens:
-            return self.counter
-        return self.single
 
     def loop(self) -> AbstractEventLoop:
         """The one event loop of this process, made when something first needs it."""

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from omni._engine.cancel import Cancels
 
 _COUNT = b'{"kind":"count-tokens"'
-_BEGINNING = wire.HEAD_LENGTH.size + len(_COUNT)
+_HEAD = wire.HEAD_LENGTH.size
+_BEGINNING = _HEAD + len(_COUNT)
 
 
 class WireRequest(Request):
@@ -55,7 +56,7 @@ class WireRequest(Request):
     def counts_tokens(self) -> bool:
         """True if only the tokens of the prompt are asked for. The kind is the first field of the head, which is not
         parsed for it."""
-        return _COUNT in bytes(self._payload[:_BEGINNING])
+        return self._payload[_HEAD:_BEGINNING] == _COUNT
 
     @property
     def cancelled(self) -> bool:

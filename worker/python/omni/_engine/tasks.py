@@ -12,6 +12,7 @@ import socket
 from collections import deque
 
 from omni._engine import cancel, outcome, output, wire
+from omni._engine.answer import whole
 from omni._engine.batch import Batch
 from omni._engine.connection import Closed, Connection, Unusable
 from omni._engine.descriptors import end_copy
@@ -130,6 +131,7 @@ class DataConnection:
         cancel_socket: socket.socket,
     ) -> None:
         self._model = model
+        self._single = model.single
         self._instance = model.instance
         self._loop = loop
         self._limit = limit
@@ -245,12 +247,15 @@ class DataConnection:
         try:
             if self._cancels.reason(number) is not None:
                 raise asyncio.CancelledError
-            function = self._model.entry_for(request)
-            given = request if function.take is None else function.take(request)
+            function = self._single
+            if request.counts_tokens or function is None:
+                function = self._model.counter
+            take, make = function.take, function.make
+            given = request if take is None else take(request)
             result = function.function(given, context)
             if hasattr(result, "__await__"):
                 result = await result
-            last = function.frames(number, result, given)
+            last = whole(number, result) if make is None else make(number, result, given)
             if type(last) is not bytes:
                 last = await walk(entry, last, self._writer)  # type: ignore[arg-type]
         except BaseException as err:
