@@ -21,6 +21,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("omni-auth", &["omni-config", "omni-request-error"]),
     ("omni-body", &[]),
     ("omni-capacity", &["omni-config", "omni-machine", "omni-node-protocol", "omni-policy", "omni-task"]),
+    ("omni-chat-template", &["omni-generation"]),
     ("omni-codec", &["omni-generation", "omni-request-error"]),
     ("omni-control-api", &[]),
     ("omni-cgroup", &["omni-process"]),
@@ -329,6 +330,8 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("tracing-journald", &["omni-log"]),
     ("tracing-subscriber", &["omni-log"]),
     ("libloading", &["omni-gpu"]),
+    ("minijinja", &["omni-chat-template"]),
+    ("minijinja-contrib", &["omni-chat-template"]),
 ];
 
 /// Folders of `tests/` with tests of whole nodes.
