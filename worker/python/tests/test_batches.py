@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import struct
 
 import pytest
@@ -26,6 +27,12 @@ from peer import (
     frame,
     request,
 )
+
+COW = """
+from pydantic import BaseModel
+class Cow(BaseModel):
+    query: str
+"""
 
 # Ways of running a handler: its beginning, and the concurrency.
 WAYS = {"serial": ("def", 1), "threads": ("def", 4), "tasks": ("async def", 4)}
@@ -69,12 +76,13 @@ def test_batches_follow_one_another(model):
         assert [found[base + at][0].json for at in (1, 2, 3)] == [2, 2, 1]
 
 
-def test_a_large_batch(model):
-    _, link = model("return [request.body.json for request in requests]")
-    members = {number: number for number in range(1, 1025)}
+@pytest.mark.parametrize("size", [1, 2000])
+def test_a_large_batch(model, size):
+    _, link = model(f"return [request.body.json * {size} for request in requests]")
+    members = {number: str(number) for number in range(1, 1025)}
     link.batch(5000, members)
     found = link.gather(*members)
-    assert all(found[number][0].json == number for number in members)
+    assert all(found[number][0].json == str(number) * size for number in members)
 
 
 def test_items_are_what_a_handler_may_return(model):
@@ -354,8 +362,6 @@ def test_usage_goes_with_the_last_member(model):
 
 def test_uploads_of_members_are_read_and_closed(model):
     engine, link = model("return [len(request.body.bytes) if at else 0 for at, request in enumerate(requests)]")
-    import socket
-
     link.check(1000, own=False)
 
     def opened():
@@ -380,11 +386,28 @@ def test_uploads_of_members_are_read_and_closed(model):
     engine.await_true(lambda: opened() == before, "end of the uploads' sockets")
 
 
+def test_an_upload_that_breaks_off_fails_alone(model):
+    pytest.importorskip("pydantic")
+    _, link = model("return [[len(one.query)] for one in requests]", annotation=": list[Cow]", before=COW)
+    link.send(frame(BATCH, 9, struct.pack("<2Q", 1, 2)))
+    for number, body in ((1, b'{"query": "'), (2, b'{"query": "abc"}')):
+        ours, theirs = socket.socketpair()
+        link.send(request(number, flags=0x20, body_length=16), theirs.fileno())
+        theirs.close()
+        ours.sendall(body)
+        ours.close()
+    found = link.gather(1, 2)
+    assert (found[1][0].code, found[1][0].json["message"]) == (400, "the body ended after 11 of 16 bytes")
+    assert found[2][0].json == [3]
+
+
 def test_without_a_handler_of_batches_members_are_handled_alone(serve):
     for how, concurrency in WAYS.values():
-        _, link = serve(f"{how} handle_request(request, context): return request.body.json", concurrency)
-        link.batch(10, {1: 1, 2: 2})
-        assert [got[0].json for got in link.gather(1, 2).values()] == [1, 2]
+        engine, link = serve(f"{how} handle_request(request, context): return request.body.json", concurrency)
+        for base in (0, 10):
+            link.batch(base + 9, {base + 1: 1, base + 2: 2})
+            assert [got[0].json for got in link.gather(base + 1, base + 2).values()] == [1, 2]
+        assert engine.log().count("no `handle_batch`: requests of a batch are handled one by one") == 1
 
 
 BOTH = """

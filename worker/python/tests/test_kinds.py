@@ -213,6 +213,29 @@ def test_bodies_are_validated_by_pydantic(serve):
     assert len(link.answer(4, {"cows": [{}] * 50}).json["message"]) < 1000
 
 
+@pytest.mark.parametrize("how", ["def", "async def"])
+def test_bodies_that_are_uploaded_are_validated(serve, how):
+    pytest.importorskip("pydantic")
+    _, link = serve(PYDANTIC.replace("def handle", f"{how} handle"), 4)
+    upload = link.upload(1)
+    link.ask(2, {"cows": [{"name": "moo"}]})
+    assert link.read().number == 2, "the upload keeps no other request waiting"
+    upload.sendall(json.dumps({"cows": [{"name": "x" * 2_000_000}]}).encode())
+    upload.close()
+    frames = link.gather(1)[1]
+    assert len(frames[0].json["name"]) == 2_000_000
+    link.upload(3).close()
+    assert link.read().code == 400
+
+
+def test_pydantic_of_the_first_version(serve):
+    pytest.importorskip("pydantic.v1")
+    _, link = serve(PYDANTIC.replace("from pydantic import", "from pydantic.v1 import"))
+    assert link.answer(1, {"cows": [{"name": "moo"}]}).json == {"name": "moo", "age": 3}
+    got = link.answer(2, {"cows": [{"name": "moo"}, {}]})
+    assert (got.code, got.json["parameter"]) == (400, "cows[1].name")
+
+
 def test_what_a_validator_raises_is_the_models_own(serve):
     pytest.importorskip("pydantic")
     code = PYDANTIC.replace("age: int = 3", "age: int = 3\n    def model_post_init(self, _): raise RuntimeError('no')")

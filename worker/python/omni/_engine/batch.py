@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Member:
     """A request of a batch."""
 
-    __slots__ = ("credit", "flight", "given", "is_over", "number", "request", "stream")
+    __slots__ = ("credit", "flight", "given", "is_over", "is_taken", "number", "request", "stream")
 
     def __init__(self, number: int, request: WireRequest) -> None:
         self.number = number
@@ -41,6 +41,8 @@ class Member:
         self.credit = wire.INITIAL_CREDIT
         self.flight: Any = None
         """The same in an event loop: an `InFlight`."""
+        self.is_taken = False
+        """True if the handler was called with it."""
         self.is_over = False
 
 
@@ -55,6 +57,7 @@ class Batch:
         self._context: Context | None = None
         self._taken: list[Member] = []
         """Members that the handler was called with, in order."""
+        self._left = len(members)
         self._steps = 0
         cancels.gather(number, [member.number for member in members])
 
@@ -71,12 +74,21 @@ class Batch:
     @property
     def is_over(self) -> bool:
         """True once every member has its last frame."""
-        return all(member.is_over for member in self.members)
+        return self._left == 0
+
+    async def gather(self) -> None:
+        """Reads streamed bodies to their ends, in an event loop."""
+        for member in self.members:
+            if member.request.is_streamed:
+                try:
+                    await member.request.gather()
+                except Exception as err:
+                    member.given = err
 
     def take(self) -> list[Any]:
         """The handler's argument: members that are cancelled or malformed are not in it."""
         for member in self.members:
-            if self._cancels.reason(member.number) is not None:
+            if self._cancels.reason(member.number) is not None or isinstance(member.given, Exception):
                 continue
             take = self._entry.take
             try:
@@ -84,13 +96,14 @@ class Batch:
             except Exception as err:
                 member.given = err
             else:
+                member.is_taken = True
                 self._taken.append(member)
         return [member.given for member in self._taken]
 
     def left_out(self) -> Iterator[tuple[Member, bytes]]:
         """The last frames of members that the handler was not called with."""
         for member in self.members:
-            if member not in self._taken:
+            if not member.is_taken:
                 reason = self._cancels.reason(member.number)
                 if reason is not None:
                     last = cancel.frame(member.number, reason)
@@ -161,6 +174,7 @@ class Batch:
     def end(self, member: Member, last: bytes) -> bytes:
         """Marks the end of a member. The usage of the batch goes with the last one."""
         member.is_over = True
+        self._left -= 1
         if self._context is not None and self._context._usage and self.is_over:
             last = wire.usage(member.number, self._context._usage) + last
         self._cancels.forget(member.number)

@@ -219,6 +219,12 @@ class StreamedBody(Body):
             self._raw = b"".join(self._source)
             self._collected = True
 
+    async def gather(self) -> None:
+        """Collects the body in an event loop."""
+        if not self._collected:
+            self._raw = b"".join([piece async for piece in self._source])
+            self._collected = True
+
     def stream(self) -> BodyStream:
         """The body in pieces as they arrive; it can be walked once."""
         return super().stream() if self._collected else self._source

@@ -31,9 +31,9 @@ _MODULES = ("omni.generation", "omni.tasks")
 
 class Entry:
     """A function of the model. `take` makes its argument from a request, None: the request itself; `make` makes frames
-    of its result, None: `whole`."""
+    of its result, None: `whole`. `reads_body`: `take` reads the whole body."""
 
-    __slots__ = ("function", "is_batch", "make", "take")
+    __slots__ = ("function", "is_batch", "make", "reads_body", "take")
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         annotation, is_list = _annotation(function)
@@ -41,6 +41,7 @@ class Entry:
         is_known = typed is not None or _is_pydantic(annotation)
         self.function = function
         self.is_batch = name == BATCH or (is_list and (is_known or annotation is Request))
+        self.reads_body = is_known and typed != "SpeechToText"
         self.take: Take | None = None
         self.make: Make | None = None
         if typed is not None:

@@ -43,6 +43,9 @@ _END: Any = object()
 _JOIN = 16 * 1024
 """Up to this many bytes, copying header and payload together is cheaper than a second system call."""
 
+_TOGETHER = 256 * 1024
+"""Bytes of a batch's answers that are collected before they are written."""
+
 
 class Handling(ABC):
     """Answers one request at a time, in the thread it is called from."""
@@ -153,12 +156,15 @@ class Handling(ABC):
         output.ended(first)
 
     def _send_results(self, batch: Batch, result: object) -> None:
-        frames = []
+        frames = bytearray()
         for member, last in batch.results(result):
             if isinstance(last, bytes):
-                frames.append(last)
+                frames += last
+                if len(frames) > _TOGETHER:
+                    self._send(bytes(frames))
+                    frames.clear()
                 continue
-            self._send(b"".join(frames))
+            self._send(bytes(frames))
             frames.clear()
             self._begin_member(member)
             try:
@@ -167,12 +173,12 @@ class Handling(ABC):
                 raise
             except BaseException as err:
                 self._disarm()
-                frames.append(batch.failed_piece(member, err))
+                frames += batch.failed_piece(member, err)
             else:
-                frames.append(batch.end(member, ended))
+                frames += batch.end(member, ended)
             finally:
                 self._leave_member(member, batch.number)
-        self._send(b"".join(frames))
+        self._send(bytes(frames))
 
     def _walk_batch(self, number: int, batch: Batch, result: Any) -> None:
         """Sends the pieces of a generator that yields lists."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from struct import unpack
 
+from omni import _log
 from omni._engine import wire
 from omni._engine.batch import Batch, Member
 from omni._engine.connection import Unusable
+from omni._engine.entry import BATCH
 from omni._engine.request import WireRequest
 
 TYPE_CHECKING = False
@@ -30,6 +32,8 @@ class Intake:
         self._batches = model.batch
         self._connection = connection
         self._cancels = cancels
+        self._has_told = False
+        """True once the log says that the model takes no batches."""
         self._number = 0
         self._awaited: list[int] = []
         """Members of the batch that has begun, those that have not come."""
@@ -40,7 +44,11 @@ class Intake:
         count, rest = divmod(len(payload), 8)
         if rest or not 0 < count <= wire.MAX_BATCH or self._awaited:
             raise Unusable(f"a batch frame of {len(payload)} bytes")
-        if self._batches is not None:
+        if self._batches is None:
+            if not self._has_told:
+                self._has_told = True
+                _log.report("WARNING", f"the model has no `{BATCH}`: requests of a batch are handled one by one")
+        else:
             self._number = number
             self._awaited = list(reversed(unpack(f"<{count}Q", payload)))
 

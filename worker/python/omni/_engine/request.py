@@ -78,6 +78,17 @@ class WireRequest(Request):
             self._body = body
         return body
 
+    @property
+    def is_streamed(self) -> bool:
+        """True if the body comes through a descriptor."""
+        return self._descriptor is not None or isinstance(self._body, StreamedBody)
+
+    async def gather(self) -> None:
+        """Reads a streamed body to its end, in an event loop."""
+        body = self.body
+        if isinstance(body, StreamedBody):
+            await body.gather()
+
     def close(self) -> None:
         """Gives back the body's descriptor, read or not."""
         if self._descriptor is not None:

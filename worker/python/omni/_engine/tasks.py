@@ -251,6 +251,8 @@ class DataConnection:
             if request.counts_tokens or function is None:
                 function = self._model.counter
             take, make = function.take, function.make
+            if function.reads_body and request.is_streamed:
+                await request.gather()
             given = request if take is None else take(request)
             result = function.function(given, context)
             if hasattr(result, "__await__"):
@@ -282,6 +284,8 @@ class DataConnection:
         try:
             if self._cancels.reason(batch.number) is not None:
                 raise asyncio.CancelledError
+            if self._model.batch.reads_body:
+                await batch.gather()
             given = batch.take()
             result: object = self._model.batch.function(given, context) if given else None
             if hasattr(result, "__await__"):
