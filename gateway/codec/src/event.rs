@@ -24,7 +24,7 @@ pub fn put_number(number: u64, out: &mut BytesMut) {
 /// Puts an event without a name, whose data is a JSON value.
 pub fn put_data<T: Serialize + ?Sized>(value: &T, out: &mut BytesMut) {
     out.put_slice(b"data: ");
-    put_json(value, out);
+    put_line(value, out);
     out.put_slice(b"\n\n");
 }
 
@@ -33,14 +33,34 @@ pub fn put_event<T: Serialize + ?Sized>(name: &str, value: &T, out: &mut BytesMu
     out.put_slice(b"event: ");
     out.put_slice(name.as_bytes());
     out.put_slice(b"\ndata: ");
-    put_json(value, out);
+    put_line(value, out);
     out.put_slice(b"\n\n");
+}
+
+/// Puts a JSON value on one line. Line ends between tokens, which raw JSON may have, become spaces; inside a string JSON escapes them.
+fn put_line<T: Serialize + ?Sized>(value: &T, out: &mut BytesMut) {
+    let start = out.len();
+    put_json(value, out);
+    for byte in out.get_mut(start..).unwrap_or_default() {
+        if matches!(byte, b'\n' | b'\r') {
+            *byte = b' ';
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use serde_json::value::RawValue;
+
+    #[test]
+    fn raw_json_is_put_on_one_line() {
+        let raw: Box<RawValue> = serde_json::from_str("{\n  \"a\":\r\n \"\\n\"}").unwrap();
+        let mut out = BytesMut::from("\n");
+        put_data(&raw, &mut out);
+        assert_eq!(out, "\ndata: {   \"a\":   \"\\n\"}\n\n");
+    }
 
     proptest! {
         #[test]

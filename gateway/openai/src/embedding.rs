@@ -115,7 +115,8 @@ struct Embedding<'a> {
 
 #[derive(Debug)]
 struct Vector<'a> {
-    numbers: &'a [f32],
+    /// Little-endian numbers of 32 bits.
+    numbers: &'a [u8],
     format: EncodingFormat,
 }
 
@@ -131,11 +132,10 @@ struct EmbeddingUsage {
 impl Serialize for Vector<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.format {
-            EncodingFormat::Float => self.numbers.serialize(serializer),
-            EncodingFormat::Base64 => {
-                let bytes: Vec<u8> = self.numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-                serializer.serialize_str(&BASE64_STANDARD.encode(bytes))
+            EncodingFormat::Float => {
+                serializer.collect_seq(self.numbers.as_chunks().0.iter().map(|number| f32::from_le_bytes(*number)))
             }
+            EncodingFormat::Base64 => serializer.serialize_str(&BASE64_STANDARD.encode(self.numbers)),
         }
     }
 }
@@ -155,10 +155,12 @@ impl JsonSchema for Vector<'_> {
     }
 }
 
-/// The answer to a request, with a vector for each of its inputs.
+/// The answer to a request, with a vector for each of its inputs: `numbers` has them one after the other, each of `dimensions`
+/// little-endian numbers of 32 bits.
 #[must_use]
-pub fn embedding_answer(request: &EmbeddingRequest, vectors: &[Vec<f32>], prompt_tokens: u64) -> Bytes {
-    let data = vectors.iter().enumerate().map(|(index, numbers)| Embedding {
+pub fn embedding_answer(request: &EmbeddingRequest, numbers: &[u8], dimensions: usize, prompt_tokens: u64) -> Bytes {
+    let vectors = numbers.chunks_exact(dimensions.saturating_mul(size_of::<f32>()).max(1));
+    let data = vectors.enumerate().map(|(index, numbers)| Embedding {
         object: "embedding",
         index,
         embedding: Vector { numbers, format: request.format },
@@ -215,10 +217,10 @@ mod tests {
     #[test]
     fn vectors_are_numbers_or_base64() {
         let mut request = embedding_request(br#"{"model": "m", "input": ["a", "b"]}"#).unwrap();
-        let vectors = [vec![1.0, -0.5], vec![0.1, 3e-8]];
-        let numbers = embedding_answer(&request, &vectors, 4);
+        let vectors: Vec<u8> = [1.0, -0.5, 0.1, 3e-8_f32].iter().flat_map(|number| number.to_le_bytes()).collect();
+        let numbers = embedding_answer(&request, &vectors, 2, 4);
         request.format = EncodingFormat::Base64;
-        let base64 = embedding_answer(&request, &vectors, 4);
+        let base64 = embedding_answer(&request, &vectors, 2, 4);
         let text = [numbers, base64].map(|answer| String::from_utf8(answer.to_vec()).unwrap()).join("\n");
         insta::assert_snapshot!(text);
     }

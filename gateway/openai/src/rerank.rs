@@ -106,7 +106,7 @@ struct RerankResult<'a> {
     /// Number of the document in the request.
     index: usize,
     /// Relevance.
-    relevance_score: f32,
+    relevance_score: f64,
     /// Document, if it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     document: Option<ResultDocument<'a>>,
@@ -129,9 +129,9 @@ struct RerankUsage {
 /// The answer to a request: documents by their scores, the best first, equal ones in the order of the request. `scores`: one for each
 /// document; those that are no numbers come last.
 #[must_use]
-pub fn rerank_answer(head: &AnswerHead, request: &RerankRequest, scores: &[f32], tokens: u64) -> Bytes {
-    let mut ranked: Vec<(usize, f32)> = scores.iter().copied().enumerate().take(request.documents.len()).collect();
-    let key = |score: f32| if score.is_nan() { f32::NEG_INFINITY } else { score };
+pub fn rerank_answer(head: &AnswerHead, request: &RerankRequest, scores: &[f64], tokens: u64) -> Bytes {
+    let mut ranked: Vec<(usize, f64)> = scores.iter().copied().enumerate().take(request.documents.len()).collect();
+    let key = |score: f64| if score.is_nan() { f64::NEG_INFINITY } else { score };
     ranked.sort_by(|(_, left), (_, right)| key(*right).total_cmp(&key(*left)));
     let results = ranked.into_iter().take(request.top_n).map(|(index, relevance_score)| {
         let text = request.documents.get(index).filter(|_| request.return_documents);
@@ -152,7 +152,7 @@ mod tests {
 
     const BODY: &str = r#"{"model": "m", "query": "q", "documents": ["a", {"text": "b"}, "c"]"#;
 
-    fn answer(parameters: &str, scores: &[f32]) -> String {
+    fn answer(parameters: &str, scores: &[f64]) -> String {
         let request = rerank_request(format!("{BODY}{parameters}}}").as_bytes()).unwrap();
         let head = AnswerHead { id: "1a".into(), created: 1, model: "m".into() };
         String::from_utf8(rerank_answer(&head, &request, scores, 9).to_vec()).unwrap()
@@ -165,7 +165,7 @@ mod tests {
             r#"{"id":"rerank-1a","model":"m","results":[{"index":2,"relevance_score":0.75,"document":{"text":"c"}},{"index":0,"relevance_score":0.5,"document":{"text":"a"}}],"usage":{"total_tokens":9}}"#
         );
         assert_eq!(
-            answer(r#", "return_documents": false"#, &[f32::NAN, 0.5, 0.5]),
+            answer(r#", "return_documents": false"#, &[f64::NAN, 0.5, 0.5]),
             r#"{"id":"rerank-1a","model":"m","results":[{"index":1,"relevance_score":0.5},{"index":2,"relevance_score":0.5},{"index":0,"relevance_score":null}],"usage":{"total_tokens":9}}"#
         );
     }

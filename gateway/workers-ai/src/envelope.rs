@@ -6,8 +6,8 @@ use bytes::{Bytes, BytesMut};
 
 /// Longest value that is copied into one buffer with its envelope.
 const JOIN: usize = 64 * 1024;
-const BEFORE: &[u8] = b"{\"result\":";
-const AFTER: &[u8] = b",\"success\":true,\"errors\":[],\"messages\":[]}";
+pub(crate) const BEFORE: &[u8] = b"{\"result\":";
+pub(crate) const AFTER: &[u8] = b",\"success\":true,\"errors\":[],\"messages\":[]}";
 
 /// Value in its envelope.
 #[derive(Debug, Clone, PartialEq, Eq)]

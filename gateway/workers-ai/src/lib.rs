@@ -1,4 +1,4 @@
-//! Workers AI API: its routes, and its rendering of values, streams and failures.
+//! Workers AI API: its routes, its rendering of values, streams and failures, and its form of text generation.
 
 #![forbid(unsafe_code)]
 
@@ -6,8 +6,14 @@ mod envelope;
 mod error;
 mod events;
 mod routes;
+mod text;
 
 pub use envelope::{Envelope, envelope};
 pub use error::{code_of_handler, error_response};
 pub use events::StreamEncoder;
 pub use routes::model_of;
+pub use text::{NativeEncoder, TextAnswer, TextRequest, text_request};
+
+#[cfg(test)]
+#[path = "../../codec/tests/scenarios/mod.rs"]
+mod scenarios;
