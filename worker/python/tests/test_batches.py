@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import struct
 
@@ -451,6 +452,59 @@ def test_batches_that_are_none_end_the_engine(serve, bad):
         else:
             link.send(frame(BATCH, 9, b"" if bad == "empty" else b"1234567"))
         assert engine.wait() == 1
+
+
+RANDOM = """
+import random
+"""
+RANDOM_BODY = """
+rng = random.Random(requests[0].prompt)
+count = len(requests)
+ended = set()
+for _ in range(rng.randrange(1, 12)):
+    step = []
+    for at in range(count):
+        pick = rng.random()
+        if pick < 0.3:
+            step.append(None)
+        elif pick < 0.85:
+            step.append("x" * rng.choice([1, 1, 100, 60_000]))
+        elif pick < 0.9:
+            step.append(Finish("stop"))
+        elif pick < 0.93:
+            step.append(Response.error(422, "no cow"))
+        elif pick < 0.96:
+            step.append(5)
+        else:
+            step.append(b"y" * 200_000)
+    if rng.random() < 0.03:
+        raise ValueError("moo")
+    if rng.random() < 0.02:
+        step.append(None)
+    yield step
+    if rng.random() < 0.3:
+        SLEEP(0.001)
+"""
+
+
+def test_every_member_has_one_last_frame(model):
+    _, link = model(RANDOM_BODY, before=RANDOM, annotation=": list[TextGeneration]")
+    rng = random.Random(25)
+    ended = dict.fromkeys((END, ERROR), 0)
+    for round in range(60):
+        numbers = [round * 100 + at for at in range(1, rng.randrange(2, 9))]
+        gone = [number for number in numbers if rng.random() < 0.2]
+        early = [number for number in gone if rng.random() < 0.5]
+        for number in early:
+            link.cancel(number)
+        link.batch(round * 100, {number: {"prompt": f"{number}"} for number in numbers}, kind="text-generation")
+        for number in gone:
+            if number not in early:
+                link.cancel(number)
+        for got in link.gather(*numbers).values():
+            ended[got[-1].kind] += 1
+    assert link.check(9999, own=False) == "", "and nothing follows"
+    assert ended[END] > 50 and ended[ERROR] > 50
 
 
 def test_the_end_of_a_connection_ends_its_batches(model):

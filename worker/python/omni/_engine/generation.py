@@ -42,7 +42,7 @@ class GenerationStream(Stream):
         if isinstance(item, _BYTES):
             return wire.BYTES, memoryview(bytes(item))
         self.finished = isinstance(item, Finish)
-        payload = _json.encode(event(item))
+        payload = _json.encode_text(event(item)).encode()  # its keys are known: no two are equal
         if len(payload) > wire.MAX_CHUNK:
             raise Unserialisable(f"{_name(item)} of {len(payload)} bytes, at most {wire.MAX_CHUNK} are allowed")
         return wire.EVENT, payload
