@@ -30,17 +30,24 @@ pub(crate) enum Hit {
 }
 
 /// Finds the first marker at `from` or later. `end`: no more text will come.
-pub(crate) fn find(text: &str, from: usize, markers: &[&str], end: bool) -> Hit {
+pub(crate) fn find(text: &str, from: usize, markers: &[&[&str]], end: bool) -> Hit {
     let bytes = text.as_bytes();
-    let begins = |byte: u8| markers.iter().any(|marker| marker.as_bytes().first() == Some(&byte));
+    let markers = || markers.iter().flat_map(|list| list.iter().map(|marker| marker.as_bytes()));
+    let mut firsts = [0_u64; 4]; // a bit for each byte with which a marker begins
+    for first in markers().filter_map(|marker| marker.first()) {
+        if let Some(word) = firsts.get_mut(usize::from(first / 64)) {
+            *word |= 1 << (first % 64);
+        }
+    }
+    let begins = |byte: u8| firsts.get(usize::from(byte / 64)).is_some_and(|word| word >> (byte % 64) & 1 == 1);
     let mut at = from;
     while let Some(offset) = bytes.get(at..).and_then(|rest| rest.iter().position(|byte| begins(*byte))) {
         at += offset;
         let rest = bytes.get(at..).unwrap_or_default();
-        if let Some(marker) = markers.iter().find(|marker| rest.starts_with(marker.as_bytes())) {
+        if let Some(marker) = markers().find(|marker| rest.starts_with(marker)) {
             return Hit::Found(at, marker.len());
         }
-        if !end && markers.iter().any(|marker| marker.as_bytes().starts_with(rest)) {
+        if !end && markers().any(|marker| marker.starts_with(rest)) {
             return Hit::Begun(at);
         }
         at += 1;

@@ -21,11 +21,13 @@ pub enum ReasoningFormat {
     Thought,
     /// `<|inner_prefix|>…<|inner_suffix|>`: Apertus.
     Inner,
+    /// `Here are my reasoning steps:…[BEGIN FINAL RESPONSE]`: Apriel.
+    Steps,
 }
 
 impl ReasoningFormat {
     /// All formats with their names in a manifest.
-    pub const ALL: [(&'static str, Self); 9] = [
+    pub const ALL: [(&'static str, Self); 10] = [
         ("think", Self::Think),
         ("brackets", Self::Brackets),
         ("seed", Self::Seed),
@@ -35,6 +37,7 @@ impl ReasoningFormat {
         ("triangles", Self::Triangles),
         ("thought", Self::Thought),
         ("inner", Self::Inner),
+        ("steps", Self::Steps),
     ];
 
     /// Format by its name in a manifest.
@@ -46,7 +49,7 @@ impl ReasoningFormat {
     /// Guesses the format from a chat template; `None`: the model does not reason, or gpt-oss, whose dialect knows it.
     #[must_use]
     pub fn of_template(source: &str) -> Option<Self> {
-        const MARKS: [(&str, ReasoningFormat); 9] = [
+        const MARKS: [(&str, ReasoningFormat); 10] = [
             ("<seed:think>", ReasoningFormat::Seed),
             ("[/THINK]", ReasoningFormat::Brackets),
             ("<|END_THINKING|>", ReasoningFormat::Command),
@@ -54,6 +57,7 @@ impl ReasoningFormat {
             ("Here is my thought process:", ReasoningFormat::Granite),
             ("◁/think▷", ReasoningFormat::Triangles),
             ("<|inner_prefix|>", ReasoningFormat::Inner),
+            ("[BEGIN FINAL RESPONSE]", ReasoningFormat::Steps),
             ("</think>", ReasoningFormat::Think),
             ("</thought>", ReasoningFormat::Thought),
         ];
@@ -79,6 +83,7 @@ impl ReasoningFormat {
             Self::Triangles => &["◁think▷"],
             Self::Thought => &["<thought>"],
             Self::Inner => &["<|inner_prefix|>"],
+            Self::Steps => &["Here are my reasoning steps:"],
         }
     }
 
@@ -93,6 +98,23 @@ impl ReasoningFormat {
             Self::Triangles => &["◁/think▷"],
             Self::Thought => &["</thought>"],
             Self::Inner => &["<|inner_suffix|>"],
+            Self::Steps => &["[BEGIN FINAL RESPONSE]"],
+        }
+    }
+
+    /// Marks around the text of the answer.
+    pub(crate) fn wraps(self) -> &'static [&'static str] {
+        match self {
+            Self::Command => &["<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"],
+            Self::Steps => &["[BEGIN FINAL RESPONSE]", "[END FINAL RESPONSE]"],
+            Self::Think
+            | Self::Brackets
+            | Self::Seed
+            | Self::Channel
+            | Self::Granite
+            | Self::Triangles
+            | Self::Thought
+            | Self::Inner => &[],
         }
     }
 }

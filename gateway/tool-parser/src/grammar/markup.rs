@@ -28,10 +28,10 @@ pub(crate) static MINIMAX: Grammar = Grammar {
 
 /// The same with marks of its own, and parameters that tell strings from JSON.
 pub(crate) static DSML: Grammar = Grammar {
-    openers: &["<｜DSML｜function_calls>", "<｜DSML｜invoke"],
+    openers: &["<｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "<｜DSML｜invoke"],
     open: dsml,
     next: dsml_invoke,
-    closers: &["</｜DSML｜invoke>", "</｜DSML｜function_calls>"],
+    closers: &["</｜DSML｜invoke>", "</｜DSML｜function_calls>", "</｜DSML｜tool_calls>"],
     ids: IdForm::Call,
     ends_reasoning: false,
 };
@@ -61,7 +61,7 @@ static DSML_INVOKE: Fields = Fields {
     form: FieldForm::Attribute,
     close: "</｜DSML｜parameter>",
     call_close: "</｜DSML｜invoke>",
-    outer: &["</｜DSML｜function_calls>"],
+    outer: &["</｜DSML｜function_calls>", "</｜DSML｜tool_calls>"],
     next: &["<｜DSML｜invoke name="],
     lines: false,
 };
@@ -95,7 +95,7 @@ fn minimax_next(cursor: &mut Cursor<'_>, _: &CompiledTools) -> Parsed<Opening> {
 }
 
 fn dsml(cursor: &mut Cursor<'_>, tools: &CompiledTools) -> Parsed<Opening> {
-    cursor.optional(&["<｜DSML｜function_calls>"])?;
+    cursor.optional(&["<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"])?;
     cursor.blank();
     dsml_invoke(cursor, tools)
 }

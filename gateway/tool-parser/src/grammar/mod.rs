@@ -83,7 +83,7 @@ pub(crate) struct Fields {
     pub(crate) outer: &'static [&'static str],
     /// Beginnings of a further call without an opener.
     pub(crate) next: &'static [&'static str],
-    /// A line break at each end of a value belongs to the markup.
+    /// A line break at each end of a value belongs to the markup (Seed writes none, and those of its values are their own).
     pub(crate) lines: bool,
 }
 

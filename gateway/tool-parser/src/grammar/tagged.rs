@@ -17,6 +17,7 @@ const TAGS: &[&str] = &[
     "<seed:tool_call>",
     "<|START_ACTION|>",
     "<function_call>",
+    "functools",
 ];
 
 /// Tags of Hermes and its relatives, and a function in markup without a tag, which Qwen3-Coder often leaves out.
@@ -29,7 +30,9 @@ pub(crate) static TAGGED: Grammar = Grammar {
         "<seed:tool_call>",
         "<|START_ACTION|>",
         "<function_call>",
+        "functools",
         "<function=",
+        "<function name=",
     ],
     open,
     next,
@@ -59,6 +62,17 @@ static FUNCTION: Fields = Fields {
     call_close: "</function>",
     outer: &["</tool_call>", "</seed:tool_call>"],
     next: &["<function="],
+    lines: true,
+};
+
+/// MiniCPM: `<function name="f"><param name="p">v</param></function>`.
+static ATTRIBUTES: Fields = Fields {
+    opener: "<param name=\"",
+    form: FieldForm::Attribute,
+    close: "</param>",
+    call_close: "</function>",
+    outer: &["</tool_call>"],
+    next: &["<function name="],
     lines: true,
 };
 
@@ -107,10 +121,16 @@ pub(super) fn offered_function(cursor: &mut Cursor<'_>, tools: &CompiledTools) -
 }
 
 fn function(cursor: &mut Cursor<'_>) -> Parsed<Opening> {
-    cursor.literal("<function=")?;
+    cursor.literal("<function")?;
+    let (fields, close) = if cursor.optional(&["="])? {
+        (&FUNCTION, ">")
+    } else {
+        cursor.literal(" name=\"")?;
+        (&ATTRIBUTES, "\">")
+    };
     let name = cursor.name()?.to_owned();
-    cursor.literal(">")?;
-    let body = FUNCTION.body(cursor)?;
+    cursor.literal(close)?;
+    let body = fields.body(cursor)?;
     Ok(Opening::Call(Header { name, id: None, body }))
 }
 

@@ -102,7 +102,7 @@ impl Parser {
 
     pub(super) fn raw(&mut self, markers: &'static [&'static str], out: &mut Vec<Delta>) -> Next {
         let rest = self.input.rest();
-        let (length, found) = match marker::find(rest, 0, markers, self.end) {
+        let (length, found) = match marker::find(rest, 0, &[markers], self.end) {
             Hit::Found(at, _) => (at, true),
             Hit::Begun(at) => (at, false),
             Hit::Clear => (rest.len(), false),

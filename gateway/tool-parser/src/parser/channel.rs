@@ -87,7 +87,7 @@ impl Parser {
             self.skip_blank();
         }
         let rest = self.input.rest();
-        match marker::find(rest, 0, MARKS, self.end) {
+        match marker::find(rest, 0, &[MARKS], self.end) {
             Hit::Clear => {
                 self.after_mark &= rest.is_empty();
                 self.calls.content(self.input.take(usize::MAX, Use::Content), out);
@@ -140,7 +140,7 @@ impl Parser {
 
     fn message(&mut self, channel: Channel, out: &mut Vec<Delta>) -> Next {
         let rest = self.input.rest();
-        let (length, found) = match marker::find(rest, 0, MARKS, self.end) {
+        let (length, found) = match marker::find(rest, 0, &[MARKS], self.end) {
             Hit::Found(at, _) => (at, true),
             Hit::Begun(at) => (at, false),
             Hit::Clear => (rest.len(), false),
@@ -163,7 +163,7 @@ fn header(cursor: &mut Cursor<'_>) -> Parsed<Header> {
     let word = |text: &str| {
         text.trim_start().split(|c: char| c.is_whitespace() || c == '<').next().unwrap_or_default().to_owned()
     };
-    let channel = text.split_once("<|channel|>").map(|(_, rest)| word(rest)).unwrap_or_default();
+    let channel = text.rsplit_once("<|channel|>").map(|(_, rest)| word(rest)).unwrap_or_default();
     let recipient = text.split("to=").nth(1).map(word).unwrap_or_default();
     let name = recipient.strip_prefix("functions.").unwrap_or(&recipient);
     Ok(match channel.as_str() {

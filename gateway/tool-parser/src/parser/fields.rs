@@ -136,8 +136,7 @@ impl Parser {
         let fields = state.fields;
         let rest = self.input.rest();
         let openers = self.grammar.filter(|_| value.candidate.is_some()).map_or(&[][..], |grammar| grammar.openers);
-        let mut marks = vec![fields.close, fields.opener];
-        marks.extend_from_slice(openers);
+        let marks: [&[&str]; 2] = [&[fields.close, fields.opener], openers];
         let at = match marker::find(rest, value.scanned, &marks, self.end) {
             Hit::Found(at, _) => at,
             Hit::Begun(at) => {
@@ -230,6 +229,6 @@ fn lines<'a>(fields: &Fields, raw: &'a str, whole: bool) -> &'a str {
     if !fields.lines {
         return raw;
     }
-    let raw = raw.strip_prefix('\n').unwrap_or(raw);
-    if whole { raw.strip_suffix('\n').unwrap_or(raw) } else { raw }
+    let Some(inner) = raw.strip_prefix('\n') else { return raw };
+    if whole { inner.strip_suffix('\n').unwrap_or(inner) } else { inner }
 }

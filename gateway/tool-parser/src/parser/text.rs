@@ -28,35 +28,53 @@ impl Parser {
         }
     }
 
-    pub(super) fn reasoning(&mut self, at_start: bool, out: &mut Vec<Delta>) -> Next {
-        let mut at_start = at_start;
+    /// Reasoning up to its close, or to a call: models that reason leave the close out before a call. A call in the reasoning begins a
+    /// line, has its tag and names a function that is offered; or it is marked with tokens of its own (Kimi K2).
+    pub(super) fn reasoning(&mut self, mut at_start: bool, out: &mut Vec<Delta>) -> Next {
         if at_start {
             self.skip_blank();
-            at_start = self.input.rest().is_empty();
         }
-        let mut markers = self.options.reasoning.map_or(&[][..], |format| format.closes()).to_vec();
-        let closes = markers.len();
-        let openers = self.grammar.filter(|grammar| grammar.ends_reasoning).map_or(&[][..], |grammar| grammar.openers);
-        markers.extend_from_slice(openers);
+        let closes = self.options.reasoning.map_or(&[][..], |format| format.closes());
+        let openers = self.grammar.map_or(&[][..], |grammar| grammar.openers);
         let rest = self.input.rest();
-        let hit = marker::find(rest, 0, &markers, self.end);
-        let (until, found) = match hit {
+        let (until, length) = match marker::find(rest, 0, &[closes, openers], self.end) {
             Hit::Found(at, length) => (at, Some(length)),
             Hit::Begun(at) => (at, None),
             Hit::Clear => (rest.len(), None),
         };
-        let head = rest.get(..until).unwrap_or_default();
-        let text = if hit == Hit::Clear && self.end { until } else { marker::trimmed(head) };
-        let is_close = found.is_some()
-            && markers.iter().take(closes).any(|close| rest.get(until..).is_some_and(|rest| rest.starts_with(close)));
+        let (head, tail) = rest.split_at_checked(until).unwrap_or((rest, ""));
+        let text = if self.end && tail.is_empty() { until } else { marker::trimmed(head) };
+        let is_close = closes.iter().any(|close| tail.starts_with(close));
+        let found = match length {
+            Some(_) if is_close => Ok(()),
+            Some(_) => self.call_in_reasoning(head, tail, at_start),
+            None => Err(Stop::Need),
+        };
+        let first = tail.chars().next().map_or(0, char::len_utf8);
+        let text = if found == Err(Stop::No) { until + first } else { text };
+        at_start &= text == 0;
         self.calls.reasoning(self.input.take(text, Use::Reasoning), out);
         match found {
-            None => Next::Wait(State::Reasoning(at_start)),
-            Some(length) => {
-                self.input.take(until - text + if is_close { length } else { 0 }, Use::Marker);
+            Err(Stop::Need) => Next::Wait(State::Reasoning(at_start)),
+            Err(Stop::No) => Next::Go(State::Reasoning(at_start)),
+            Ok(()) => {
+                self.input.take(until - text + length.filter(|_| is_close).unwrap_or_default(), Use::Marker);
                 self.after_mark = true;
                 Next::Go(State::Beginning)
             }
+        }
+    }
+
+    fn call_in_reasoning(&self, head: &str, tail: &str, at_start: bool) -> Parsed<()> {
+        let grammar = self.grammar.ok_or(Stop::No)?;
+        let is_line = head.trim_end_matches([' ', '\t']).ends_with('\n') || (at_start && head.is_empty());
+        let is_tagged = !tail.starts_with("<function");
+        if !(is_line && is_tagged || grammar.ends_reasoning) {
+            return Err(Stop::No);
+        }
+        match (grammar.open)(&mut Cursor::new(tail, self.end), &self.options.tools)? {
+            Opening::Call(header) if grammar.ends_reasoning || self.options.tools.offers(&header.name) => Ok(()),
+            Opening::Call(_) | Opening::Object | Opening::List => Err(Stop::No),
         }
     }
 
@@ -90,26 +108,35 @@ impl Parser {
     }
 
     pub(super) fn text(&mut self, out: &mut Vec<Delta>) -> Next {
-        let Some(grammar) = self.grammar else {
+        let openers = self.grammar.map_or(&[][..], |grammar| grammar.openers);
+        let wraps = self.options.reasoning.map_or(&[][..], |format| format.wraps());
+        if self.grammar.is_none() && wraps.is_empty() {
             self.calls.content(self.input.take(usize::MAX, Use::Content), out);
             return Next::Wait(State::Text);
-        };
+        }
         let rest = self.input.rest();
-        let hit = marker::find(rest, 0, grammar.openers, self.end);
+        let hit = marker::find(rest, 0, &[openers, wraps], self.end);
         let until = match hit {
             Hit::Found(at, _) | Hit::Begun(at) => at,
             Hit::Clear => rest.len(),
         };
         let head = rest.get(..until).unwrap_or_default();
         let text = if hit == Hit::Clear && self.end { until } else { marker::trimmed(head) };
-        let Hit::Found(..) = hit else {
+        let Hit::Found(_, length) = hit else {
             self.calls.content(self.input.take(text, Use::Content), out);
             return Next::Wait(State::Text);
         };
-        let mut cursor = Cursor::new(rest.get(until..).unwrap_or_default(), self.end);
-        let found = (grammar.open)(&mut cursor, &self.options.tools);
+        let tail = rest.get(until..).unwrap_or_default();
+        if wraps.iter().any(|wrap| tail.starts_with(wrap)) {
+            self.calls.content(self.input.take(text, Use::Content), out);
+            self.input.take(until - text + length, Use::Marker);
+            self.skip_blank();
+            return Next::Go(State::Text);
+        }
+        let mut cursor = Cursor::new(tail, self.end);
+        let found = self.grammar.ok_or(Stop::No).and_then(|grammar| (grammar.open)(&mut cursor, &self.options.tools));
         let length = until - text + cursor.at();
-        let first = first_length(rest, until);
+        let first = tail.chars().next().map_or(0, char::len_utf8);
         match found {
             Ok(opening) => {
                 self.calls.content(self.input.take(text, Use::Content), out);
@@ -189,11 +216,6 @@ impl Parser {
             self.input.take(blank, Use::Marker);
         }
     }
-}
-
-/// Length of the character at `at`.
-fn first_length(text: &str, at: usize) -> usize {
-    text.get(at..).and_then(|rest| rest.chars().next()).map_or(0, char::len_utf8)
 }
 
 /// Kind of an answer without markers; the cursor is at its first object or call then.

@@ -57,6 +57,40 @@ fn marks_of_calls_in_reasoning_are_reasoning() {
 }
 
 #[test]
+fn a_call_that_begins_a_line_ends_the_reasoning() {
+    let call = "<tool_call>\n<function=get_time>\n</function>\n</tool_call>";
+    for (text, reasoning, content, calls) in [
+        (format!("<think>{call}"), "", "", 1),
+        (format!("<think>\nI call.\n\n{call}\nDone."), "I call.", "Done.", 1),
+        (
+            format!("<think>I call {call}</think>"),
+            "I call <tool_call>\n<function=get_time>\n</function>\n</tool_call>",
+            "",
+            0,
+        ),
+        ("<think>a\n<tool_call>b</think>".to_owned(), "a\n<tool_call>b", "", 0),
+        (
+            "<think>a\n<tool_call>{\"name\": \"unknown\", \"arguments\": {}}</think>b".to_owned(),
+            "a\n<tool_call>{\"name\": \"unknown\", \"arguments\": {}}",
+            "b",
+            0,
+        ),
+    ] {
+        let answer = run(Dialect::Qwen3Coder, &options(), &[&text]);
+        let found = (answer.choice.reasoning.as_str(), answer.choice.content.as_str(), answer.outcome.calls);
+        assert_eq!(found, (reasoning, content, calls), "{text}");
+    }
+}
+
+#[test]
+fn marks_around_the_answer_are_no_part_of_it() {
+    let text = "<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>Yes.<|END_RESPONSE|>";
+    assert_eq!(parsed(ReasoningFormat::Command, false, text), ("Hm.".to_owned(), "Yes.".to_owned()));
+    let text = "Hm.\n[BEGIN FINAL RESPONSE]\nYes.\n[END FINAL RESPONSE]";
+    assert_eq!(parsed(ReasoningFormat::Steps, true, text), ("Hm.".to_owned(), "Yes.".to_owned()));
+}
+
+#[test]
 fn reasoning_is_parsed_without_tools() {
     let options = ParserOptions { reasoning: Some(ReasoningFormat::Think), ..ParserOptions::default() };
     let answer =
