@@ -3,11 +3,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops at the first surprise")]
 
 use omni_engine_protocol::frame::{
-    CancelReason, ErrorBody, ErrorOrigin, HEADER, Header, INITIAL_CREDIT, Kind, MAX_ANSWER, MAX_BATCH, MAX_CHUNK, flags,
+    CancelReason, ErrorBody, ErrorOrigin, HEADER, Header, INITIAL_CREDIT, Kind, MAX_ANSWER, MAX_BATCH, MAX_CHUNK,
+    RequestHead, RequestKind, flags,
 };
-use omni_engine_protocol::generation::{GenerationEvent, MAX_ALTERNATIVES, MAX_NAME};
-use omni_engine_protocol::task::{EMBEDDINGS_TYPE, EmbeddingsAnswer};
+use omni_engine_protocol::generation::{
+    GenerationEvent, GenerationInput, MAX_ALTERNATIVES, MAX_NAME, ResponseFormatInput, SamplingInput, ToolChoiceInput,
+};
+use omni_engine_protocol::task::{
+    EMBEDDINGS_TYPE, EmbeddingsAnswer, EmbeddingsInput, ImageInput, RerankInput, SpeechInput,
+};
 use omni_engine_protocol::{control, packet};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
@@ -88,6 +94,74 @@ print(json.dumps(numbers))
 fn max_small() -> u32 {
     let fits = |length| Header { length, kind: Kind::Error, flags: 0, code: 0, id: 0 }.check_answer().is_ok();
     (0..=u32::try_from(MAX_ANSWER).unwrap()).rev().step_by(1024).find(|length| fits(*length)).unwrap()
+}
+
+/// Output of a Python program that reads a text from its standard input.
+fn python_of(program: &str, input: &[u8]) -> String {
+    let literal: String = input.iter().map(|byte| format!("\\x{byte:02x}")).collect();
+    String::from_utf8(python(&format!("data = b'{literal}'\n{program}"))).unwrap()
+}
+
+#[test]
+fn heads_of_requests_from_here_are_read_by_python() {
+    for (kind, counts) in [(RequestKind::CountTokens, "True"), (RequestKind::SpeechToText, "False")] {
+        let head = RequestHead {
+            kind: Some(kind),
+            id: "r1".to_owned(),
+            parameters: Some(serde_json::from_str(r#"{"language":"de"}"#).unwrap()),
+            ..RequestHead::default()
+        };
+        let head = serde_json::to_vec(&head).unwrap();
+        let payload = [&u32::try_from(head.len()).unwrap().to_le_bytes()[..], &head].concat();
+        let read = python_of(
+            "
+from omni._engine.cancel import Cancels
+from omni._engine.request import WireRequest
+requests = [WireRequest(1, payload, 0.0, Cancels()) for payload in (data, memoryview(data))]
+print([(one.counts_tokens, one.kind, one.id, one.parameters['language']) for one in requests])
+",
+            &payload,
+        );
+        let kind = serde_json::to_string(&kind).unwrap().replace('"', "'");
+        assert_eq!(read, format!("[({counts}, {kind}, 'r1', 'de'), ({counts}, {kind}, 'r1', 'de')]\n"));
+    }
+}
+
+#[test]
+fn bodies_from_here_are_read_by_python() {
+    let messages: Box<RawValue> = serde_json::from_str(r#"[{"role":"user","content":"hi"}]"#).unwrap();
+    let schema: Box<RawValue> = serde_json::from_str(r#"{"type":"object"}"#).unwrap();
+    let text = GenerationInput {
+        prompt: Some("<s>hi</s>"),
+        literals: &[(3, 5)],
+        sampling: SamplingInput { top_k: Some(5), logit_bias: &[(7, -1.5)], ..SamplingInput::default() },
+        response_format: Some(ResponseFormatInput::JsonSchema { schema: &schema }),
+        logprobs: Some(2),
+        ..GenerationInput::default()
+    };
+    let tokens = GenerationInput { prompt_tokens: Some(&[1, 2]), ..GenerationInput::default() };
+    let tool_choice = ToolChoiceInput::Named("f");
+    let chat = GenerationInput { messages: Some(&messages), tool_choice, ..GenerationInput::default() };
+    let bodies = json!({
+        "TextGeneration": [text, tokens, chat],
+        "Embeddings": [
+            EmbeddingsInput { texts: Some(vec!["a".into()]), ..EmbeddingsInput::default() },
+            EmbeddingsInput { tokens: Some(vec![vec![1]]), dimensions: Some(8), ..EmbeddingsInput::default() },
+        ],
+        "Rerank": [RerankInput { query: "q".into(), documents: vec!["a".into()], top_n: None }],
+        "TextToSpeech": [SpeechInput { text: "moo".into(), speed: Some(1.5), ..SpeechInput::default() }],
+        "TextToImage": [ImageInput { prompt: "a cow".into(), n: 2, ..ImageInput::default() }],
+    });
+    let read = python_of(
+        "
+import json, omni
+for name, bodies in json.loads(data).items():
+    for body in bodies:
+        print(getattr(omni, name).from_json(body))
+",
+        &serde_json::to_vec(&bodies).unwrap(),
+    );
+    insta::assert_snapshot!("bodies", read);
 }
 
 /// Frames of a text, as the header and the payload of each.

@@ -152,6 +152,20 @@ impl GenerationEvent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_payload_breaks_the_reader(payload: Vec<u8>) {
+            let _ = GenerationEvent::parse(&payload);
+        }
+
+        #[test]
+        fn tokens_survive_the_wire(text: String, bytes: Option<Vec<u8>>, id: Option<u32>, logprob in prop::option::of(-1e4_f32..0.0)) {
+            let event = GenerationEvent::Token(TokenEvent { text, bytes, id, logprob, top: Vec::new() });
+            prop_assert_eq!(GenerationEvent::parse(&serde_json::to_vec(&event).unwrap()).unwrap(), event);
+        }
+    }
 
     #[test]
     fn events_without_their_fields_are_refused() {
