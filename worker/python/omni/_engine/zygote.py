@@ -28,7 +28,7 @@ def run(control: Control, order: dict[str, Any]) -> Control | int:
     Returns in a forked copy, with the control socket of the instance, and when it cannot be used, with the exit code.
     """
     # Modules that an instance needs beside the author's, imported before the model's directory comes first in sys.path.
-    from omni._engine import outcome, serial, tasks, threads  # noqa: F401
+    from omni._engine import kinds, outcome, serial, tasks, threads  # noqa: F401
     from omni._engine.model import enter
 
     enter(order["model_dir"])
