@@ -13,7 +13,6 @@ import zipfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ENTRY_POINTS = "[pytest11]\nomni = omni._pytest\n"
 WHEEL = "Wheel-Version: 1.0\nGenerator: omni\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
@@ -50,7 +49,8 @@ def _write(directory: str, files: dict[str, bytes]) -> str:
     info = f"omni-{version}.dist-info"
     files[f"{info}/METADATA"] = ("\n".join(about) + "\n").encode()
     files[f"{info}/WHEEL"] = WHEEL.encode()
-    files[f"{info}/entry_points.txt"] = ENTRY_POINTS.encode()
+    plugin = _only(r'omni = "(omni\..+)"', project)
+    files[f"{info}/entry_points.txt"] = f"[pytest11]\nomni = {plugin}\n".encode()
     rows = [f"{name},sha256={_hash(data)},{len(data)}" for name, data in files.items()]
     files[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,", ""]).encode()
     name = f"omni-{version}-py3-none-any.whl"

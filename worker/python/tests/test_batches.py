@@ -354,6 +354,14 @@ for at in range(8):
     assert [got.payload for got in found[2][:-1]] == [str(at).encode() for at in range(2, 8)]
 
 
+def test_the_context_has_the_earliest_deadline(model):
+    body = "times = [one.deadline for one in requests]\nreturn [context.deadline == min(times) < max(times)] * 2"
+    _, link = model(body)
+    frames = [frame(BATCH, 9, struct.pack("<2Q", 1, 2)), request(1, 0, timeout_ms=9000), request(2, 0, timeout_ms=5000)]
+    link.send(b"".join(frames))
+    assert [got[0].json for got in link.gather(1, 2).values()] == [True, True]
+
+
 def test_usage_goes_with_the_last_member(model):
     _, link = model("context.usage(tokens=12)\nreturn [1, 2]")
     link.batch(10, {1: 0, 2: 0})

@@ -67,5 +67,7 @@ def test_the_wheel_has_every_module(tmp_path):
     name = backend.build_wheel(str(tmp_path))
     with zipfile.ZipFile(tmp_path / name) as wheel:
         held = {path for path in wheel.namelist() if ".dist-info/" not in path}
+        listed = wheel.read(next(path for path in wheel.namelist() if path.endswith("/entry_points.txt")))
+    assert listed == b"[pytest11]\nomni = omni._pytest\n" and "omni/_pytest.py" in held
     source = {f"omni/{path}" for path in files(SOURCE / "omni")}
     assert held == source and "omni/_run/server.py" in held and "omni/py.typed" in held

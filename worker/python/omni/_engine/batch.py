@@ -46,6 +46,21 @@ class Member:
         self.is_over = False
 
 
+class Requests:
+    """The requests of a batch, for its context."""
+
+    __slots__ = ("_members",)
+
+    def __init__(self, members: list[Member]) -> None:
+        self._members = members
+
+    @property
+    def deadline(self) -> float | None:
+        """The earliest deadline."""
+        known = [member.request.deadline for member in self._members]
+        return min((deadline for deadline in known if deadline is not None), default=None)
+
+
 class Batch:
     """A batch on its way through a handler."""
 
@@ -62,8 +77,10 @@ class Batch:
         cancels.gather(number, [member.number for member in members])
 
     def context(self, instance: Instance) -> Context:
-        """The context of the call; cancelled when all members are. Its usage counts for the model."""
-        context = self._context = Context(instance, self.members[0].request, self._cancels, self.number)
+        """The context of the call: cancelled when all members are, due when the first of them is. Its usage counts for
+        the model."""
+        requests: Any = Requests(self.members)
+        context = self._context = Context(instance, requests, self._cancels, self.number)
         return context
 
     @property
