@@ -339,6 +339,25 @@ for at in range(8):
     assert [got.payload for got in found[2][:-1]] == [str(at).encode() for at in range(2, 8)]
 
 
+def test_a_large_answer_holds_up_no_whole_one(model):
+    _, link = model("return [b'x' * 600_000, 'moo', b'y' * 600_000]")
+    link.batch(10, {1: 0, 2: 0, 3: 0})
+    assert link.read().json == "moo"
+    found = link.gather(1, 3)
+    for number in (1, 3):
+        assert sum(len(got.payload) for got in found[number] if got.kind == CHUNK) == 600_000
+
+
+def test_a_large_answer_can_be_cancelled(model):
+    _, link = model("return [b'x' * 600_000, b'y' * 10, b'z' * 600_000]")
+    link.batch(10, {1: 0, 2: 0, 3: 0})
+    for _ in range(3):
+        link.read()
+    link.cancel(1)
+    found = link.gather(1, 3)
+    assert (found[1][-1].flags, found[3][-1].kind) == (CANCELLED, END)
+
+
 def test_a_member_that_waits_for_credit_can_be_cancelled(model):
     body = """
 for at in range(8):

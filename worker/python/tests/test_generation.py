@@ -223,6 +223,25 @@ def test_a_callable_object_may_be_annotated(serve):
     assert chunks(link, 1) == [(TEXT, b"moo")]
 
 
+def test_partials_and_decorated_functions_may_be_annotated(serve):
+    code = """
+    import functools
+    from omni import TextGeneration
+    def logged(function):
+        @functools.wraps(function)
+        def inner(*arguments):
+            return function(*arguments)
+        return inner
+    class Model:
+        @logged
+        def answer(self, words: str, request: TextGeneration, context):
+            return words + request.prompt
+    handle_request = functools.partial(Model().answer, "moo ")
+    """
+    _, link = serve(code)
+    assert chunks(link, 1) == [(TEXT, b"moo moo")]
+
+
 def test_all_fields_of_a_body():
     body = {
         "prompt": "<s>hiä</s>",

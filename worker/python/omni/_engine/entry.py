@@ -88,14 +88,16 @@ def _plain(function: Any) -> tuple[Any, int] | None:
     skip = 0
     for _ in range(32):
         if hasattr(function, "__func__"):
-            function, skip = function.__func__, 1
+            function, skip = function.__func__, skip + 1
             continue
-        inner = getattr(function, "__wrapped__", None) or getattr(function, "func", None)
+        inner = getattr(function, "__wrapped__", None)
+        if inner is None and hasattr(function, "func"):  # a partial
+            inner, skip = function.func, skip + len(getattr(function, "args", ()))
         if inner is None:
             if hasattr(function, "__code__"):
                 return function, skip
             inner = getattr(type(function), "__call__", None) if not isinstance(function, type) else None  # noqa: B004
-            skip = 1
+            skip += 1
         if inner is None or inner is function:
             return None
         function = inner

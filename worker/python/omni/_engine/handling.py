@@ -156,29 +156,29 @@ class Handling(ABC):
         output.ended(first)
 
     def _send_results(self, batch: Batch, result: object) -> None:
-        frames = bytearray()
+        """Sends the answers that are whole, then those that are streams: these may wait for their clients."""
+        frames, streams = bytearray(), []
         for member, last in batch.results(result):
             if isinstance(last, bytes):
                 frames += last
                 if len(frames) > _TOGETHER:
                     self._send(bytes(frames))
                     frames.clear()
-                continue
-            self._send(bytes(frames))
-            frames.clear()
+            else:
+                streams.append((member, last))
+        self._send(bytes(frames))
+        for member, stream in streams:
             self._begin_member(member)
             try:
-                ended = self._walk(member.number, last)
+                ended = batch.end(member, self._walk(member.number, stream))
             except (Closed, Unusable):
                 raise
             except BaseException as err:
                 self._disarm()
-                frames += batch.failed_piece(member, err)
-            else:
-                frames += batch.end(member, ended)
+                ended = batch.failed_piece(member, err)
             finally:
                 self._leave_member(member, batch.number)
-        self._send(bytes(frames))
+            self._send(ended)
 
     def _walk_batch(self, number: int, batch: Batch, result: Any) -> None:
         """Sends the pieces of a generator that yields lists."""

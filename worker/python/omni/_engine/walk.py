@@ -121,12 +121,15 @@ async def walk_batch(batch: Batch, result: Any, writer: Writer) -> None:
     """Sends the results of a batch, or the pieces of a generator that yields lists. Each member that is left open by
     what it raises is open afterwards."""
     if not hasattr(result, "__next__") and not hasattr(result, "__aiter__"):
+        streams = []
         for member, last in batch.results(result):
             if isinstance(last, bytes):
                 writer.write(last)
-                continue
+            else:
+                streams.append((member, last))
+        for member, stream in streams:
             try:
-                ended = batch.end(member, await walk(member.flight, last, writer))
+                ended = batch.end(member, await walk(member.flight, stream, writer))
             except BaseException as err:
                 if _is_of_batch(batch, err):
                     raise
