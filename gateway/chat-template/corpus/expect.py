@@ -8,8 +8,8 @@
     OMNI_TEMPLATE_CORPUS=OUT cargo test --release -p omni-chat-template --test corpus -- --nocapture
 
 `OUT` gets `contexts.json` (name and variables of each conversation) and `expected.jsonl` (a template and its results in
-each line). Nothing of the templates is kept in this repository: each has its model's licence. With the names of a template
-and of a context as further arguments, the text is printed instead.
+each line). Nothing of the templates is kept in this repository: each has its model's licence. With the names of a
+template and of a context as further arguments, the text is printed instead.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ pub enum LoadError {
     /// The source cannot be compiled.
     #[error("line {line} of the chat template: {message}")]
     Template {
-        /// What is wrong.
+        /// Cause.
         message: String,
         /// Line, from 1; 0 if it is not known.
         line: usize,
@@ -43,7 +43,7 @@ pub enum RenderError {
     /// Error in the template: the author's fault.
     #[error("line {line} of the chat template: {message}")]
     Template {
-        /// What is wrong.
+        /// Cause.
         message: String,
         /// Line, from 1; 0 if it is not known.
         line: usize,

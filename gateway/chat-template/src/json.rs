@@ -1,6 +1,5 @@
 //! JSON of clients as values of templates: the order of keys is kept, and integers stay integers up to 128 bits.
 
-use crate::engine::number::float;
 use minijinja::value::Value;
 
 /// Deepest nesting.
@@ -140,7 +139,7 @@ impl<'a> Parser<'a, '_> {
                 return Ok(Value::from(value));
             }
         }
-        number.as_f64().map(float).ok_or(Malformed)
+        number.as_f64().map(Value::from).ok_or(Malformed)
     }
 }
 

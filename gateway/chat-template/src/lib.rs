@@ -16,8 +16,8 @@
 //! | `control` | control tokens, and which of them are a client's text |
 //! | `lint` | conversations of many shapes that a template should render |
 //!
-//! Renders take time in proportion to their input, but not all work of minijinja is in its fuel (comparisons of large values,
-//! texts of lists made with `*`): a render of a template that is not trusted belongs on a thread of its own.
+//! Renders take time in proportion to their input. Comparisons of large lists and maps are the one work that minijinja's fuel
+//! does not count in full, so a render of a template that is not trusted belongs on a thread of its own, few at a time.
 #![forbid(unsafe_code)]
 
 mod chat;

@@ -1,5 +1,6 @@
 //! Methods of Python's texts and containers: those of minijinja-contrib, and those that real templates need beside them.
 
+use crate::engine::strings::flat;
 use crate::engine::text::{exhausted, joined, remaining};
 use minijinja::value::{Value, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State};
@@ -36,9 +37,15 @@ fn from_pairs(args: &[Value]) -> Result<Value, Error> {
 
 fn of_text(state: &State, text: &str, method: &str, args: &[Value]) -> Option<Result<Value, Error>> {
     Some(match method {
-        // Of minijinja-contrib's, whose texts of items are not in the fuel.
+        // In minijinja-contrib, the texts of items are not in the fuel.
         "join" => one(args).and_then(|items| joined(state, items, text, Ok)),
         "format" if has_wide_field(text) => Err(exhausted(state)),
+        "format" => {
+            args.iter().map(|value| flat(state, value.clone())).collect::<Result<Vec<_>, _>>().and_then(|args| {
+                minijinja::formatting::format(minijinja::formatting::FormatStyle::StrFormat, text, &args)
+                    .map(Value::from)
+            })
+        }
         "rsplit" => rsplit(text, args),
         "partition" => two_parts(args, text, |text, separator| text.split_once(separator), false),
         "rpartition" => two_parts(args, text, |text, separator| text.rsplit_once(separator), true),

@@ -1,11 +1,12 @@
 //! minijinja, set up as transformers sets up jinja2, with bounds.
 //!
 //! Fuel pays for instructions, for bytes and for visited items. Not in fuel, and bounded here: the text of nested containers
-//! ([`text`]), values that contain themselves ([`guard`]), panics, and the recursion of the compiler ([`compile`]).
+//! ([`text`], [`strings`]), values that contain themselves ([`guard`]), panics, and the recursion of the compiler ([`compile`]).
 
 pub(crate) mod guard;
 pub(crate) mod methods;
 pub(crate) mod number;
+pub(crate) mod strings;
 pub(crate) mod text;
 pub(crate) mod time;
 pub(crate) mod tojson;
@@ -14,7 +15,7 @@ use crate::error::LoadError;
 use crate::syntax::rewrite::{self, GUARD};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, Value};
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, UndefinedBehavior};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -182,12 +183,8 @@ fn environment() -> Environment<'static> {
     environment.add_filter("indent", text::indent);
     environment.add_filter("join", text::join);
     environment.add_filter("string", text::string);
+    strings::install(&mut environment);
     environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
-    for name in ["number", "float"] {
-        let integers = name == "number";
-        environment
-            .add_test(name, move |value: &Value| number::as_float(value).is_some() || (integers && value.is_integer()));
-    }
     environment.add_function(GUARD, guard::guard);
     environment.add_function("raise_exception", raise_exception);
     // Both print the state of the engine, without bounds.
@@ -196,8 +193,11 @@ fn environment() -> Environment<'static> {
     environment
 }
 
-fn raise_exception(message: Option<&Value>, _more: Rest<Value>) -> Result<Value, Error> {
-    let text = message.map(ToString::to_string).unwrap_or_default();
+fn raise_exception(state: &State, message: Option<Value>, _more: Rest<Value>) -> Result<Value, Error> {
+    let mut text = String::new();
+    if let Some(message) = message {
+        text::append(state, &mut text, &message)?;
+    }
     Err(Error::new(ErrorKind::InvalidOperation, text.clone()).with_source(Raised(text)))
 }
 

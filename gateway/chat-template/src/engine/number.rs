@@ -1,37 +1,10 @@
 //! Numbers as Python writes them.
 
-use minijinja::value::{Object, ObjectRepr, Value};
-use std::fmt::{self, Write};
-use std::sync::Arc;
+use minijinja::value::Value;
+use std::fmt::Write;
 
-/// Float that Python writes with an exponent: minijinja would write all its digits where it joins texts (`~`).
-#[derive(Debug)]
-pub(crate) struct Exponential(pub(crate) f64);
-
-impl Object for Exponential {
-    fn repr(self: &Arc<Self>) -> ObjectRepr {
-        ObjectRepr::Plain
-    }
-
-    fn render(self: &Arc<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut text = String::new();
-        write_float(&mut text, self.0);
-        f.write_str(&text)
-    }
-}
-
-/// Value of a float.
-pub(crate) fn float(value: f64) -> Value {
-    let mut text = String::new();
-    write_float(&mut text, value);
-    if text.contains('e') { Value::from_object(Exponential(value)) } else { Value::from(value) }
-}
-
-/// Float of a value that is no integer.
+/// Float of a number that is no integer.
 pub(crate) fn as_float(value: &Value) -> Option<f64> {
-    if let Some(Exponential(value)) = value.downcast_object_ref() {
-        return Some(*value);
-    }
     let float = value.is_number() && !value.is_integer();
     float.then(|| f64::try_from(value.clone()).ok()).flatten()
 }

@@ -103,6 +103,18 @@ fn filters_and_tests_are_those_of_jinja2() {
         ("{% for i in [1, 2] %}{{ loop.previtem }}{{ loop.nextitem }}{% endfor %}", "21"),
         ("{% set ns = namespace(n=0) %}{% for i in [1, 2] %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }}", "3"),
         ("{{ dict.from_keys([('a', 1)]) }} {{ dict(a=1) }}", "{'a': 1} {'a': 1}"),
+        (
+            "{{ 'a' ~ 1 ~ none ~ nothing ~ [1.0] }} {{ 2 * 3 * 'ab' }} {{ [1] * 2 }} {{ 3 * 1.5 }}",
+            "a1None[1.0] abababababab [1, 1] 4.5",
+        ),
+        (
+            "{{ 'aba'|replace('a', 'c') }} {{ 'aba'|replace('a', 'c', 1) }} {{ '<a>'|e }} {{ 'a b'|title }}",
+            "cbc cba &lt;a&gt; A B",
+        ),
+        (
+            "{{ ' a '|trim }}{{ 'xax'|trim('x') }} {{ 'aB'|upper }}{{ 'aB'|lower }} {{ '%s-%d'|format('a', 1) }}",
+            "aa ABab a-1",
+        ),
     ];
     for (source, expected) in cases {
         renders(source, "{}", expected);
@@ -171,6 +183,19 @@ const HOSTILE: &[&str] = &[
     "{% macro f(n) %}{{ g(n) }}{% endmacro %}{% macro g(n) %}{{ f(n) }}{% endmacro %}{{ g(1) }}",
     "{% for x in [[1]] recursive %}{{ loop([[x]]) }}{% endfor %}",
     "{% for x in [1] %}{{ loop.cycle() }}{% endfor %}",
+    "{% set x = 'x' * 1000000 %}{{ ([x] * 1000000) ~ '' }}",
+    "{% set x = ['x' * 1000000] %}{% for y in x * 1000000 %}{{ y|length }}{% endfor %}",
+    "{% set x = ['x' * 1000000] %}{{ ((x + x + x + x + x + x + x + x + x + x) * 1000)|upper }}",
+    "{% set x = ['x' * 30000000] %}{{ [x, x, x]|upper }}",
+    "{% set x = ['x' * 30000000] %}{{ [x, x, x]|trim }}",
+    "{% set x = ['x' * 30000000] %}{{ [x, x, x]|safe }}",
+    "{% set x = ['x' * 30000000] %}{{ [x, x, x]|e }}",
+    "{% set x = ['x' * 30000000] %}{{ '%s'|format([x, x, x]) }}",
+    "{% set x = ['x' * 30000000] %}{{ '{}'.format([x, x, x]) }}",
+    "{% set x = ['x' * 30000000] %}{{ raise_exception([x, x, x]) }}",
+    "{% set x = ['x' * 30000000] %}{{ ([x, x] + [x, x]) ~ 'a' }}",
+    "{{ [1] * 10000000000 == [1] * 10000000000 }}",
+    "{{ 'a'|replace('', 'b' * 1000000)|replace('', 'c' * 1000000) }}",
     "{{ 'a'.ljust(10000000000) }}",
     "{{ '{:10000000000}'.format('a') }}",
     "{{ '{:{}}'.format('a', 10000000000) }}",

@@ -87,7 +87,7 @@ impl Writer<'_, '_, '_> {
             ValueKind::Undefined => return Err(unserializable("an undefined value")),
             ValueKind::None => self.out.push_str("null"),
             ValueKind::Bool => self.out.push_str(if value.is_true() { "true" } else { "false" }),
-            ValueKind::Number | ValueKind::Plain if as_float(value).is_some() => {
+            ValueKind::Number if as_float(value).is_some() => {
                 self.float(as_float(value).unwrap_or(0.0));
             }
             ValueKind::Number => self.out.push_str(&value.to_string()),

@@ -30,7 +30,7 @@ pub struct Finding {
     pub template: &'static str,
     /// Line of the template, from 1; `None` if the finding has no place.
     pub line: Option<usize>,
-    /// What is wrong.
+    /// Problem, in words for the author.
     pub message: String,
     /// Shapes of the conversations that show it.
     pub shapes: Vec<&'static str>,

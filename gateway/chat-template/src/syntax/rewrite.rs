@@ -5,10 +5,11 @@
 //! | CRLF, CR | LF | jinja2 normalises line ends |
 //! | `{% generation %}`, `{% endgeneration %}` | `{% if true %}`, `{% endif %}` | marks of training, nothing to a render |
 //! | `{% raw %}` | `{% raw +%}` | jinja2 keeps the newline behind it |
+//! | `a ~ b`, `a * b` | calls of [`operators`] | their texts and lists are bounded |
 //! | values that are stored | passed through [`GUARD`] | a value that contains itself, or doubles with each turn of a loop, is endless for `~` and `==`, which take no fuel for what is nested |
 
 use crate::syntax::token::{Kind, Token, tokens};
-use crate::syntax::{Segment, Tag, segments};
+use crate::syntax::{Segment, Tag, operators, segments};
 use std::borrow::Cow;
 
 /// Function that bounds a value before a template stores it.
@@ -16,6 +17,34 @@ pub(crate) const GUARD: &str = "omni_guard__";
 
 /// Most brackets and filters in one tag: they nest values, and values are dropped and printed recursively.
 const MAX_NESTING: usize = 1000;
+
+/// Change of a text.
+#[derive(Debug)]
+pub(crate) struct Edit {
+    at: usize,
+    /// Order of edits at one place: ends of calls before beginnings, inner ends first, outer beginnings first.
+    rank: u8,
+    /// Length of what is replaced.
+    removed: usize,
+    text: String,
+}
+
+impl Edit {
+    /// Beginning of a call; 0 is the outermost.
+    pub(crate) fn open(at: usize, rank: u8, text: String) -> Self {
+        Self { at, rank: 2 + rank, removed: 0, text }
+    }
+
+    /// End of a call; 0 is the innermost.
+    pub(crate) fn close(at: usize, rank: u8, text: &str) -> Self {
+        Self { at, rank, removed: 0, text: text.to_owned() }
+    }
+
+    /// Another text for a token.
+    pub(crate) fn replace(token: &Token<'_>, text: &str) -> Self {
+        Self { at: token.at, rank: u8::MAX, removed: token.text.len(), text: text.to_owned() }
+    }
+}
 
 /// Template that is not compiled.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,8 +90,9 @@ fn newlines(text: &str) -> usize {
 
 fn rewrite_tag(tag: &Tag<'_>, out: &mut String) -> Result<(), String> {
     let found = tokens(tag.inside);
-    if found.iter().any(|token| token.is_name(GUARD)) {
-        return Err(format!("`{GUARD}` is reserved"));
+    let reserved = |token: &&Token<'_>| token.text.starts_with("omni_") && token.text.ends_with("__");
+    if let Some(token) = found.iter().find(reserved) {
+        return Err(format!("`{}` is reserved", token.text));
     }
     // minijinja divides by the number of arguments.
     if found
@@ -75,7 +105,7 @@ fn rewrite_tag(tag: &Tag<'_>, out: &mut String) -> Result<(), String> {
     if found.iter().filter(nests).count() > MAX_NESTING {
         return Err(format!("a tag has more than {MAX_NESTING} brackets and filters"));
     }
-    let mut edits: Vec<(usize, String)> = Vec::new();
+    let mut edits = Vec::new();
     let mut parameters = Vec::new();
     let keyword = found.first().filter(|token| tag.is_block() && token.kind == Kind::Name).map(|token| token.text);
     let renamed = match keyword {
@@ -102,6 +132,7 @@ fn rewrite_tag(tag: &Tag<'_>, out: &mut String) -> Result<(), String> {
         _ => None,
     };
     guard_recursion(&found, &mut edits);
+    operators::rewrite(&found, tag.is_block(), &mut edits);
     out.push_str(tag.open);
     match (renamed, keyword) {
         (Some(new), Some(old)) => out.push_str(&tag.inside.replacen(old, new, 1)),
@@ -121,7 +152,7 @@ fn rewrite_tag(tag: &Tag<'_>, out: &mut String) -> Result<(), String> {
 }
 
 /// Guards the value of `set a = …`; that of `set a.b = …` always, as it lives through a loop.
-fn guard_set(found: &[Token<'_>], inside: &str, edits: &mut Vec<(usize, String)>) {
+fn guard_set(found: &[Token<'_>], inside: &str, edits: &mut Vec<Edit>) {
     let Some(at) = position_outside_brackets(found, |token| token.is_sign("=")) else { return };
     let (target, value) = found.split_at(at);
     let value = value.get(1..).unwrap_or(&[]);
@@ -137,7 +168,7 @@ fn guard_set(found: &[Token<'_>], inside: &str, edits: &mut Vec<(usize, String)>
 }
 
 /// Guards the list of `for a in …`.
-fn guard_for(found: &[Token<'_>], inside: &str, edits: &mut Vec<(usize, String)>) {
+fn guard_for(found: &[Token<'_>], inside: &str, edits: &mut Vec<Edit>) {
     let Some(at) = position_outside_brackets(found, |token| token.is_name("in")) else { return };
     let list = found.get(at + 1..).unwrap_or(&[]);
     let end = position_outside_brackets(list, |token| token.is_name("if") || token.is_name("recursive"));
@@ -149,7 +180,7 @@ fn guard_for(found: &[Token<'_>], inside: &str, edits: &mut Vec<(usize, String)>
 }
 
 /// Guards the argument of `loop(…)`, the recursion of a loop.
-fn guard_recursion(found: &[Token<'_>], edits: &mut Vec<(usize, String)>) {
+fn guard_recursion(found: &[Token<'_>], edits: &mut Vec<Edit>) {
     for (at, pair) in found.windows(2).enumerate() {
         let [name, open] = pair else { continue };
         let method = at.checked_sub(1).and_then(|before| found.get(before)).is_some_and(|before| before.is_sign("."));
@@ -158,8 +189,8 @@ fn guard_recursion(found: &[Token<'_>], edits: &mut Vec<(usize, String)>) {
         }
         let argument = found.get(at + 2..).unwrap_or(&[]);
         if let Some(close) = closing(argument) {
-            edits.push((open.at + 1, format!("{GUARD}(")));
-            edits.push((close, ")".to_owned()));
+            edits.push(Edit::open(open.at + 1, 0, format!("{GUARD}(")));
+            edits.push(Edit::close(close, 1, ")"));
         }
     }
 }
@@ -195,10 +226,10 @@ fn macro_parameters<'a>(found: &[Token<'a>]) -> Vec<&'a str> {
     names
 }
 
-fn guard_range(value: &[Token<'_>], end: usize, attribute: bool, edits: &mut Vec<(usize, String)>) {
+fn guard_range(value: &[Token<'_>], end: usize, attribute: bool, edits: &mut Vec<Edit>) {
     if let Some(first) = value.first() {
-        edits.push((first.at, format!("{GUARD}((")));
-        edits.push((end, if attribute { "), true)" } else { "))" }.to_owned()));
+        edits.push(Edit::open(first.at, 0, format!("{GUARD}((")));
+        edits.push(Edit::close(end, 1, if attribute { "), true)" } else { "))" }));
     }
 }
 
@@ -227,17 +258,17 @@ fn position_outside_brackets(found: &[Token<'_>], wanted: impl Fn(&Token<'_>) ->
     })
 }
 
-fn edited(text: &str, mut edits: Vec<(usize, String)>) -> Cow<'_, str> {
+fn edited(text: &str, mut edits: Vec<Edit>) -> Cow<'_, str> {
     if edits.is_empty() {
         return Cow::Borrowed(text);
     }
-    edits.sort_by_key(|(at, _)| *at);
-    let mut out = String::with_capacity(text.len() + 32);
+    edits.sort_by_key(|edit| (edit.at, edit.rank));
+    let mut out = String::with_capacity(text.len() + 32 * edits.len());
     let mut done = 0;
-    for (at, insertion) in edits {
-        out.push_str(text.get(done..at).unwrap_or(""));
-        out.push_str(&insertion);
-        done = at.max(done);
+    for edit in edits {
+        out.push_str(text.get(done..edit.at).unwrap_or(""));
+        out.push_str(&edit.text);
+        done = edit.at + edit.removed;
     }
     out.push_str(text.get(done..).unwrap_or(""));
     Cow::Owned(out)
