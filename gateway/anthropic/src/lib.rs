@@ -7,17 +7,20 @@
 //! | `answer` | whole answers |
 //! | `encoder` | streamed answers |
 //! | `error` | errors |
+//! | `operations` | schemas of all types, for the OpenAPI document |
 #![forbid(unsafe_code)]
 
 mod answer;
 mod encoder;
 mod error;
+mod operations;
 pub mod request;
 mod route;
 
 pub use answer::{Message, TokenCount, token_count_answer};
 pub use encoder::AnthropicEncoder;
 pub use error::{ErrorBody, error_response};
+pub use operations::add_operations;
 pub use request::{count_request, message_request};
 pub use route::{Route, route};
 

@@ -7,12 +7,14 @@
 //! | [`bounds`] | checks of values |
 //! | [`text_or`] | a text, or an array or object in its place |
 //! | [`sampling`] | bounds of the parameters that all APIs of generated text have |
+//! | [`openapi`] | operations with the schemas of their types |
 //! | [`event`] | server-sent events and JSON strings in a buffer |
 #![forbid(unsafe_code)]
 
 pub mod body;
 pub mod bounds;
 pub mod event;
+pub mod openapi;
 pub mod raw;
 pub mod sampling;
 pub mod text_or;

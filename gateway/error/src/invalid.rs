@@ -39,7 +39,7 @@ impl InvalidCode {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct InvalidRequest {
-    /// What is wrong and what to send instead, for the client.
+    /// Message for the client: what is wrong, and what to send instead.
     pub message: String,
     /// Path of the parameter, such as `messages[2].content`.
     pub parameter: Option<String>,

@@ -14,7 +14,7 @@ pub struct Completion {
     pub usage: Usage,
 }
 
-/// One answer to the prompt.
+/// Answer to the prompt.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Choice {
     /// Text.

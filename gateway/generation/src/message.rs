@@ -33,7 +33,7 @@ impl Role {
     }
 }
 
-/// One message.
+/// Message of a conversation.
 #[derive(Debug, Clone)]
 pub struct Message {
     /// Author.

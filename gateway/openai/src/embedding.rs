@@ -23,7 +23,7 @@ const UNSUPPORTED: Unsupported = &[
 /// Body of a request.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct EmbeddingBody {
+pub(crate) struct EmbeddingBody {
     /// Model.
     model: String,
     /// Texts or token ids.

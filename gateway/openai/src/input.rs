@@ -5,7 +5,7 @@ use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 use std::borrow::Cow;
 use std::fmt;
 
-/// One input.
+/// Input of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// Text.

@@ -21,7 +21,7 @@ const UNSUPPORTED: Unsupported = &[
 /// Body of a request.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct RerankBody {
+pub(crate) struct RerankBody {
     /// Model.
     model: String,
     /// Question.

@@ -10,7 +10,7 @@ use omni_request_error::Failure;
 pub enum Route {
     /// List of models.
     Models,
-    /// One model.
+    /// A single model.
     Model(ModelName),
     /// Chat completion.
     ChatCompletions,

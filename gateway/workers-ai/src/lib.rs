@@ -5,12 +5,14 @@
 mod envelope;
 mod error;
 mod events;
+mod operations;
 mod routes;
 mod text;
 
 pub use envelope::{Envelope, envelope};
 pub use error::{code_of_handler, error_response};
 pub use events::StreamEncoder;
+pub use operations::add_operations;
 pub use routes::model_of;
 pub use text::{NativeEncoder, TextAnswer, TextRequest, text_request};
 

@@ -1,3 +1,5 @@
+//! Tests of the guard: tables and properties over random pieces.
+
 use super::*;
 use proptest::prelude::*;
 

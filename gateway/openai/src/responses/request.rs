@@ -267,7 +267,7 @@ impl ResponsesRequest {
         }
     }
 
-    /// What the answer repeats, the input, and the choice of a tool.
+    /// Parameters that the answer repeats, the input, and the choice of a tool.
     fn into_echo(self) -> (ResponseEcho, TextOr<Vec<InputItem>>, Option<Box<RawValue>>) {
         let echo = ResponseEcho {
             model: self.model,

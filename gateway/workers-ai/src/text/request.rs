@@ -163,7 +163,7 @@ impl TextRequest {
             ignore_eos: self.ignore_eos.unwrap_or(false),
         };
         sampling::check(&sampling)?;
-        // This API allows more than the others.
+        // Higher temperatures are allowed here than in the other APIs.
         sampling.temperature = bounds::within("temperature", self.temperature, 0.0..=5.0)?;
         Ok(sampling)
     }

@@ -1,0 +1,16 @@
+//! Sound: `/v1/audio/transcriptions`, `/v1/audio/translations` and `/v1/audio/speech`.
+
+mod captions;
+mod speech;
+mod transcript;
+mod transcription;
+
+pub(crate) use speech::SpeechBody;
+pub use speech::{SpeechFormat, SpeechRequest, speech_request};
+pub use transcript::{Segment, Transcript};
+pub use transcription::{
+    Transcription, TranscriptionFormat, TranscriptionRequest, transcription_answer, transcription_request,
+};
+
+#[cfg(test)]
+mod tests;
