@@ -32,9 +32,9 @@ def model_client(request: pytest.FixtureRequest) -> Iterator[TestClient]:
 
 def _directory(request: pytest.FixtureRequest) -> Path:
     root = Path(request.config.rootpath)
-    told = request.config.getini("model_directory")
-    if told:
-        return root / str(told)
+    setting = request.config.getini("model_directory")
+    if setting:
+        return root / str(setting)
     test = Path(str(request.path))
     for directory in test.parents:
         if any((directory / mark).is_file() for mark in _MARKS):

@@ -203,7 +203,7 @@ class Usage:
 
 @dataclass
 class Token:
-    """A token of the answer: what a handler yields instead of text, if it knows more."""
+    """A token of the answer: a handler yields it instead of text, to name the id and the log probability."""
 
     text: str | bytes
     """Text, or the bytes of a token that is no whole characters."""
@@ -217,7 +217,7 @@ class Token:
 
 @dataclass
 class Reasoning:
-    """Text of the reasoning, from models that tell it from the answer."""
+    """Text of the reasoning, from models that separate it from the answer."""
 
     text: str
     """Text."""
@@ -237,7 +237,7 @@ class ToolCall:
 
 @dataclass
 class Finish:
-    """The end of an answer: the last piece. Without one, the node says why the answer has ended, and counts."""
+    """The end of an answer: the last piece. Without one, the node chooses the reason, and counts."""
 
     reason: str | None = None
     """`"stop"`, `"length"`, `"tool-calls"` or `"content-filter"`."""

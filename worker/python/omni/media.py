@@ -86,7 +86,7 @@ def file_of(value: Any, parameter: str) -> bytes:
 
 
 def open_image(data: bytes) -> Any:
-    """A Pillow image. Raises `BadRequest` where the bytes are no image that Pillow knows."""
+    """A Pillow image. Raises `BadRequest` where the bytes are no image that Pillow reads."""
     pillow: Any = import_module("PIL.Image")
     try:
         image = pillow.open(io.BytesIO(data))

@@ -114,7 +114,7 @@ class SpeechToText:
     audio: Body = field(default_factory=lambda: Body(b""), repr=False)
     """The audio file: `audio.bytes`, or `audio.file()` and `audio.stream()` for large ones."""
     language: str | None = None
-    """Language of the speech, if the client knows it."""
+    """Language of the speech, if the client has named it."""
     prompt: str | None = None
     """Text before the speech, or words that are in it."""
     temperature: float | None = None
@@ -180,7 +180,7 @@ class TextToSpeech:
     voice: str | None = None
     """Voice, by the model's name for it."""
     format: str | None = None
-    """Format of the file, such as `"mp3"` or `"wav"`. An answer of another one says so: `Response.audio(…)`."""
+    """Format of the file, such as `"mp3"` or `"wav"`. An answer of another one is a `Response.audio(…)`."""
     speed: float | None = None
     """Speed; 1 is natural."""
     request: Request = field(default_factory=Request, repr=False, compare=False)

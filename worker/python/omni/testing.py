@@ -227,9 +227,9 @@ class TestClient:
 
     def transcribe(self, audio: bytes, **parameters: Any) -> Transcription:
         """The text of a speech. `parameters`: fields of the form, such as `language`."""
-        told = self._whole(Request(body=audio, kind="speech-to-text", parameters=parameters))
-        segments = [Segment(**part) for part in told.pop("segments", [])]
-        return Transcription(**told, segments=segments)
+        value = self._whole(Request(body=audio, kind="speech-to-text", parameters=parameters))
+        segments = [Segment(**part) for part in value.pop("segments", [])]
+        return Transcription(**value, segments=segments)
 
     def speak(self, text: str, **options: Any) -> bytes:
         """The audio file of a text. `options`: `voice`, `format`, `speed`."""
@@ -342,8 +342,8 @@ def _found(source: Source) -> tuple[Any, str]:
     directory = Path(source).resolve()
     if not directory.is_dir():
         raise NotADirectoryError(f"{directory} is not the directory of a model")
-    told = manifest.read(directory)
-    return _imported(told.module, directory), told.function
+    entry = manifest.read(directory)
+    return _imported(entry.module, directory), entry.function
 
 
 def _imported(name: str, directory: Path) -> types.ModuleType:
@@ -377,10 +377,10 @@ def _opened(frames: bytes | Stream) -> tuple[int, dict[str, Any], list[Chunk] | 
 
 
 def _error(status: int, payload: bytes) -> errors.HTTPError:
-    told = _json.loads(payload)
+    body = _json.loads(payload)
     if status == 400:
-        return errors.BadRequest(told["message"], told.get("parameter"))
-    return errors.HTTPError(status, told["message"])
+        return errors.BadRequest(body["message"], body.get("parameter"))
+    return errors.HTTPError(status, body["message"])
 
 
 def _refused(error: errors.HTTPError, context: Context) -> Answer:

@@ -21,7 +21,7 @@ pub const MAX_NAME: usize = 1024;
 pub enum GenerationEvent {
     /// A token of the answer.
     Token(TokenEvent),
-    /// Text of the reasoning, from engines that tell it from the answer.
+    /// Text of the reasoning, from engines that separate it from the answer.
     Reasoning {
         /// Text.
         text: String,

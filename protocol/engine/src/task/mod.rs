@@ -53,7 +53,7 @@ pub struct EmbeddingsAnswer<'a> {
 }
 
 impl<'a> EmbeddingsAnswer<'a> {
-    /// Reads an answer, and checks that its numbers are as many as its header says.
+    /// Reads an answer, and checks the count of its numbers against its header.
     ///
     /// # Errors
     /// [`FrameError::Malformed`].

@@ -42,23 +42,28 @@ class Cancels:
             del self._reasons[next(iter(self._reasons))]
         self._reasons[number] = reason
         batch = self._batches.get(number)
-        return [number] if batch is None or not self._is_empty(batch) else [number, batch.number]
+        return [number] if batch is None or not self._leave(batch, number, reason) else [number, batch.number]
 
     def gather(self, number: int, members: list[int]) -> None:
         """Requests are a batch from now on, which is cancelled when all of them are."""
         if members != [number]:
-            batch = Gathered(number, tuple(members))
+            batch = Gathered(number, members)
             for member in members:
                 self._batches[member] = batch
-            self._is_empty(batch)
+            for member in members:  # after the lines above: one of the two threads sees the other
+                reason = self._reasons.get(member)
+                if reason is not None:
+                    self._leave(batch, member, reason)
 
-    def _is_empty(self, batch: Gathered) -> bool:
-        """True if all members that are left are cancelled. Two threads may ask: the one that asks last sees it."""
-        left = batch.left
-        reasons = [self._reasons.get(member) for member in left]
-        if not left or None in reasons:
+    def _leave(self, batch: Gathered, member: int, reason: int | None) -> bool:
+        """A member has ended, or is cancelled for a reason; True if the batch is cancelled with that. Two threads may
+        call this: the later one sees that none is left."""
+        if reason is not None:
+            batch.reason = reason
+        batch.left.discard(member)
+        if batch.left or batch.reason is None:
             return False
-        self._reasons[batch.number] = reasons[-1] or 0
+        self._reasons[batch.number] = batch.reason
         return True
 
     def reason(self, number: int) -> int | None:
@@ -74,18 +79,19 @@ class Cancels:
         if self._batches:
             batch = self._batches.pop(number, None)
             if batch is not None:
-                batch.left = tuple(member for member in batch.left if member != number)
-                self._is_empty(batch)
+                self._leave(batch, number, None)
 
 
 class Gathered:
-    """A batch, and those of its members that have not ended."""
+    """A batch, those of its members that have neither ended nor been cancelled, and the reason of the last
+    cancellation."""
 
-    __slots__ = ("left", "number")
+    __slots__ = ("left", "number", "reason")
 
-    def __init__(self, number: int, left: tuple[int, ...]) -> None:
+    def __init__(self, number: int, members: list[int]) -> None:
         self.number = number
-        self.left = left
+        self.left = set(members)
+        self.reason: int | None = None
 
 
 def exception(reason: int) -> Cancelled:

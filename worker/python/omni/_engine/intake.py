@@ -32,8 +32,8 @@ class Intake:
         self._batches = model.batch
         self._connection = connection
         self._cancels = cancels
-        self._has_told = False
-        """True once the log says that the model takes no batches."""
+        self._is_reported = False
+        """True once the log has a line about a batch that the model cannot take."""
         self._number = 0
         self._awaited: list[int] = []
         """Members of the batch that has begun, those that have not come."""
@@ -45,8 +45,8 @@ class Intake:
         if rest or not 0 < count <= wire.MAX_BATCH or self._awaited:
             raise Unusable(f"a batch frame of {len(payload)} bytes")
         if self._batches is None:
-            if not self._has_told:
-                self._has_told = True
+            if not self._is_reported:
+                self._is_reported = True
                 _log.report("WARNING", f"the model has no `{BATCH}`: requests of a batch are handled one by one")
         else:
             self._number = number
