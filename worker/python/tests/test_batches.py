@@ -93,7 +93,7 @@ return [
     errors.HTTPError(404, "no such cow"), float("nan"), iter([1]), b"x" * 300_000,
 ]
 """
-    _, link = model(body)
+    engine, link = model(body)
     link.batch(100, dict.fromkeys(range(9), 0))
     found = link.gather(*range(9))
     assert [found[at][0].kind for at in range(9)] == [RESPONSE] * 4 + [ERROR] * 4 + [STREAM]
@@ -103,6 +103,7 @@ return [
     assert [found[at][0].flags for at in (6, 7)] == [UNSERIALISABLE] * 2
     assert "yield lists" in found[7][0].json["message"]
     assert "batch" not in found[6][0].json, "the others of the batch are well"
+    engine.await_log("ERROR [r6] the result cannot be sent: the result cannot be written as JSON")
     assert b"".join(got.payload for got in found[8] if got.kind == CHUNK) == b"x" * 300_000
 
 
@@ -169,6 +170,19 @@ STREAMED = """
 for at in range(1, max(one.body.json for one in requests) + 1):
     yield [f"{at}" if at <= one.body.json else None for one in requests]
 """
+
+
+def test_values_that_raise_anything_fail_alone(model):
+    before = """
+class Exits:
+    dtype = ""
+    def tolist(self):
+        raise SystemExit(3)
+"""
+    _, link = model("return [1, Exits(), 3]", before=before)
+    link.batch(10, {1: 0, 2: 0, 3: 0})
+    found = link.gather(1, 2, 3)
+    assert (found[1][0].json, found[2][0].kind, found[3][0].json) == (1, ERROR, 3)
 
 
 def test_lists_of_pieces_are_streams(model):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from omni._engine import cancel, outcome, wire
 from omni._engine.answer import Stream
-from omni.context import Context
+from omni.context import Context, request_now
 from omni.errors import HTTPError, Unserialisable
 from omni.response import Response
 
@@ -122,10 +122,7 @@ class Batch:
         for member in self.members:
             if not member.is_taken:
                 reason = self._cancels.reason(member.number)
-                if reason is not None:
-                    last = cancel.frame(member.number, reason)
-                else:
-                    last = outcome.failed(member.number, member.given, None, skip=1)
+                last = cancel.frame(member.number, reason) if reason is not None else _failure(member, member.given)
                 yield member, self.end(member, last)
 
     def results(self, result: Any) -> Iterator[tuple[Member, bytes | Stream]]:
@@ -138,8 +135,8 @@ class Batch:
                 continue
             try:
                 made = self._made(member, item)
-            except Exception as err:
-                made = outcome.failed(member.number, err, None, skip=1)
+            except BaseException as err:  # of the model's own, which may be called to write its values
+                made = _failure(member, err)
             yield member, self.end(member, made) if isinstance(made, bytes) else made
 
     def _made(self, member: Member, item: Any) -> bytes | Stream:
@@ -169,15 +166,12 @@ class Batch:
         if reason is not None:
             return self.end(member, cancel.frame(member.number, reason))
         if isinstance(piece, Response) and piece.kind == "error":
-            error = HTTPError(piece.status, piece.body)
-            return self.end(member, outcome.failed(member.number, error, None, skip=0))
-        if isinstance(piece, HTTPError):
-            return self.end(member, outcome.failed(member.number, piece, None, skip=0))
-        return b""
+            piece = HTTPError(piece.status, piece.body)
+        return self.end(member, _failure(member, piece)) if isinstance(piece, HTTPError) else b""
 
     def failed_piece(self, member: Member, error: BaseException) -> bytes:
         """The last frame of a member whose piece could not be sent."""
-        return self.end(member, outcome.failed(member.number, error, self._cancels.reason(member.number), skip=1))
+        return self.end(member, _failure(member, error, self._cancels.reason(member.number)))
 
     def completed(self, member: Member) -> bytes:
         """The last frames of a stream."""
@@ -221,6 +215,15 @@ class Batch:
         for member in self.members:
             member.request.close()
         self._cancels.forget(self.number)
+
+
+def _failure(member: Member, error: BaseException, reason: int | None = None) -> bytes:
+    """The last frame of a member that fails alone; lines of the log have its id."""
+    token = request_now.set(member.request)
+    try:
+        return outcome.failed(member.number, error, reason, skip=1)
+    finally:
+        request_now.reset(token)
 
 
 def only(result: Any) -> Any:

@@ -33,7 +33,7 @@ def entry(function: Callable[..., Any] | None) -> Entry:
         return len(given) if tokens else function(given, context)
 
     made = Entry(count, "count_tokens")
-    made.take, made.make = take, _frames
+    made.take, made.make, made.reads_body = take, _frames, True
     return made
 
 
