@@ -46,6 +46,7 @@ fn answer(dialect: Dialect, length: usize) -> Option<String> {
         Dialect::MiniMax => format!(
             "<minimax:tool_call><invoke name=\"write_file\"><parameter name=\"content\">{value}</parameter></invoke></minimax:tool_call>"
         ),
+        Dialect::Gemma => format!("<|tool_call>call:write_file{{content:<|\"|>{value}<|\"|>}}<tool_call|>"),
         Dialect::Harmony => format!("<|channel|>commentary to=functions.write_file<|message|>{json}<|call|>"),
         Dialect::Json => format!("{{\"name\": \"write_file\", \"arguments\": {json}}}"),
         Dialect::None => return None,
@@ -81,8 +82,8 @@ fn arguments(criterion: &mut Criterion) {
         group.sample_size(10).throughput(Throughput::Bytes(length as u64));
         for (name, dialect) in Dialect::ALL {
             let Some(text) = answer(dialect, length) else { continue };
-            // An answer without marks is held only up to a limit.
-            if length > 1 << 20 && matches!(dialect, Dialect::Json | Dialect::Pythonic) {
+            // Calls that are held as a whole are held only up to a limit.
+            if length > 1 << 20 && matches!(dialect, Dialect::Gemma | Dialect::Json | Dialect::Pythonic) {
                 continue;
             }
             let pieces = pieces(&text);

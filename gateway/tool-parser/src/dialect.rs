@@ -12,7 +12,7 @@ pub enum Dialect {
     Qwen3Coder,
     /// `<|python_tag|>{"name": …}` or the object alone: Llama 3.
     Llama3,
-    /// `[f(a=1)]`: Llama 4, LFM2.
+    /// `[f(a=1)]`: Llama 4, LFM2, Olmo 3.
     Pythonic,
     /// `[TOOL_CALLS]…`: all versions of Mistral.
     Mistral,
@@ -26,6 +26,8 @@ pub enum Dialect {
     Glm,
     /// `<minimax:tool_call><invoke name="f">…`: MiniMax M2.
     MiniMax,
+    /// `<|tool_call>call:f{a:<|"|>x<|"|>}<tool_call|>`: Gemma 4, FunctionGemma.
+    Gemma,
     /// Channels: gpt-oss.
     Harmony,
     /// The whole answer is a JSON object, or several.
@@ -36,7 +38,7 @@ pub enum Dialect {
 
 impl Dialect {
     /// All dialects with their names in a manifest.
-    pub const ALL: [(&'static str, Self); 13] = [
+    pub const ALL: [(&'static str, Self); 14] = [
         ("hermes", Self::Hermes),
         ("qwen3-coder", Self::Qwen3Coder),
         ("llama-3", Self::Llama3),
@@ -47,6 +49,7 @@ impl Dialect {
         ("kimi-k2", Self::KimiK2),
         ("glm-4.5", Self::Glm),
         ("minimax-m2", Self::MiniMax),
+        ("gemma-4", Self::Gemma),
         ("gpt-oss", Self::Harmony),
         ("json", Self::Json),
         ("none", Self::None),
@@ -61,7 +64,7 @@ impl Dialect {
     /// Guesses the dialect from a chat template; `None`: the template prints no tools.
     #[must_use]
     pub fn of_template(source: &str) -> Option<Self> {
-        let marks: [(&[&str], Self); 18] = [
+        let marks: [(&[&str], Self); 24] = [
             (&["<|channel|>", "<|message|>"], Self::Harmony),
             (&["｜DSML｜"], Self::DeepSeekV32),
             (&["<｜tool▁call"], Self::DeepSeekV3),
@@ -70,13 +73,19 @@ impl Dialect {
             (&["<arg_key>"], Self::Glm),
             (&["<function=", "<parameter="], Self::Qwen3Coder),
             (&["[TOOL_CALLS]"], Self::Mistral),
+            (&["<|tool_call>", "<tool_call|>"], Self::Gemma),
+            (&["<start_function_call>"], Self::Gemma),
             (&["<|tool_call_start|>"], Self::Pythonic),
+            (&["<|tool_list_start|>"], Self::Pythonic),
+            (&["<functions>", "<function_calls>"], Self::Pythonic),
             (&["<|python_start|>"], Self::Pythonic),
             (&["<|header_start|>", "tools"], Self::Pythonic),
             (&["<tool_call>"], Self::Hermes),
             (&["<|tool_call|>"], Self::Hermes),
             (&["<tool_calls>"], Self::Hermes),
             (&["<TOOLCALL>"], Self::Hermes),
+            (&["<longcat_tool_call>"], Self::Hermes),
+            (&["<|tool|>"], Self::Hermes),
             (&["<|START_ACTION|>"], Self::Hermes),
             (&["<|start_header_id|>", "tools"], Self::Llama3),
             (&["tools"], Self::Json),
@@ -95,6 +104,7 @@ impl Dialect {
             Self::KimiK2 => &grammar::KIMI,
             Self::Glm => &grammar::GLM,
             Self::MiniMax => &grammar::MINIMAX,
+            Self::Gemma => &grammar::GEMMA,
             Self::Json => &grammar::JSON,
             Self::Harmony | Self::None => return None,
         })

@@ -21,6 +21,7 @@ mod call;
 mod coerce;
 mod cursor;
 mod dialect;
+mod gemma;
 mod grammar;
 mod ids;
 mod input;

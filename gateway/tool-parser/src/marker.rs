@@ -44,11 +44,12 @@ pub(crate) fn find(text: &str, from: usize, markers: &[&[&str]], end: bool) -> H
     while let Some(offset) = bytes.get(at..).and_then(|rest| rest.iter().position(|byte| begins(*byte))) {
         at += offset;
         let rest = bytes.get(at..).unwrap_or_default();
-        if let Some(marker) = markers().find(|marker| rest.starts_with(marker)) {
-            return Hit::Found(at, marker.len());
-        }
-        if !end && markers().any(|marker| marker.starts_with(rest)) {
+        // A marker that is the beginning of another one waits for it.
+        if !end && markers().any(|marker| marker.len() > rest.len() && marker.starts_with(rest)) {
             return Hit::Begun(at);
+        }
+        if let Some(length) = markers().filter(|marker| rest.starts_with(marker)).map(<[u8]>::len).max() {
+            return Hit::Found(at, length);
         }
         at += 1;
     }

@@ -78,7 +78,7 @@ impl ReasoningFormat {
             Self::Brackets => &["[THINK]"],
             Self::Seed => &["<seed:think>"],
             Self::Command => &["<|START_THINKING|>"],
-            Self::Channel => &["<|channel>thought\n"],
+            Self::Channel => &["<|channel>thought"],
             Self::Granite => &["Here is my thought process:", "Here's my thought process:"],
             Self::Triangles => &["◁think▷"],
             Self::Thought => &["<thought>"],
@@ -102,15 +102,15 @@ impl ReasoningFormat {
         }
     }
 
-    /// Marks around the text of the answer.
+    /// Marks around the text of the answer, and in it.
     pub(crate) fn wraps(self) -> &'static [&'static str] {
         match self {
             Self::Command => &["<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"],
             Self::Steps => &["[BEGIN FINAL RESPONSE]", "[END FINAL RESPONSE]"],
+            Self::Channel => &["<|channel>thought", "<|channel>", "<channel|>"],
             Self::Think
             | Self::Brackets
             | Self::Seed
-            | Self::Channel
             | Self::Granite
             | Self::Triangles
             | Self::Thought

@@ -46,6 +46,7 @@ const TEMPLATES: &[Template] = &[
     template("firefunction", Dialect::Hermes, None, ""),
     template("functionary-medium-v3.1", Dialect::Llama3, None, ""),
     template("gemma-2-2b", Dialect::Json, None, ""),
+    template("gemma-4", Dialect::Gemma, Some(ReasoningFormat::Channel), ""),
     template("ibm-granite-granite-3.3", Dialect::Hermes, THINK, ""),
     template("ibm-granite-granite-4", Dialect::Hermes, None, ""),
     template("Kimi-K2-Thinking", Dialect::KimiK2, THINK, ""),

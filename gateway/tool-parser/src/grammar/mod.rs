@@ -12,7 +12,7 @@ use crate::ids::IdForm;
 use crate::tools::CompiledTools;
 
 pub(crate) use markup::{DSML, GLM, MINIMAX};
-pub(crate) use named::{DEEPSEEK, KIMI, LLAMA3, MISTRAL, PYTHON};
+pub(crate) use named::{DEEPSEEK, GEMMA, KIMI, LLAMA3, MISTRAL, PYTHON};
 pub(crate) use object::{bare, tail, whole};
 pub(crate) use tagged::{JSON, TAGGED};
 
@@ -45,6 +45,8 @@ pub(crate) enum Opening {
     Object,
     /// Python calls, from the cursor on.
     List,
+    /// Call of Gemma, from the cursor on.
+    Gemma,
 }
 
 /// Name and form of a call.

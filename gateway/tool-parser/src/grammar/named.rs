@@ -54,12 +54,22 @@ pub(crate) static LLAMA3: Grammar = Grammar {
     ends_reasoning: false,
 };
 
-/// Python calls between the tags of Llama 4 or LFM2.
+/// `<|tool_call>call:f{a:<|"|>x<|"|>}<tool_call|>`, and the same with other marks (FunctionGemma).
+pub(crate) static GEMMA: Grammar = Grammar {
+    openers: &["<|tool_call>", "<start_function_call>"],
+    open: gemma,
+    next: none,
+    closers: &["<tool_call|>", "<end_function_call>"],
+    ids: IdForm::Call,
+    ends_reasoning: false,
+};
+
+/// Python calls between the tags of Llama 4, LFM2 or Olmo 3.
 pub(crate) static PYTHON: Grammar = Grammar {
-    openers: &["<|python_start|>", "<|tool_call_start|>"],
+    openers: &["<|python_start|>", "<|tool_call_start|>", "<function_calls>"],
     open: python,
-    next: objects,
-    closers: &["<|python_end|>", "<|tool_call_end|>", "]"],
+    next: python_next,
+    closers: &["<|python_end|>", "<|tool_call_end|>", "</function_calls>", "]"],
     ids: IdForm::Call,
     ends_reasoning: false,
 };
@@ -147,9 +157,37 @@ fn llama(cursor: &mut Cursor<'_>, tools: &CompiledTools) -> Parsed<Opening> {
     })
 }
 
+fn gemma(cursor: &mut Cursor<'_>, _: &CompiledTools) -> Parsed<Opening> {
+    cursor.any(GEMMA.openers)?;
+    cursor.blank();
+    let start = cursor.clone();
+    cursor.literal("call:")?;
+    cursor.name()?;
+    cursor.blank();
+    cursor.literal("{")?;
+    *cursor = start;
+    Ok(Opening::Gemma)
+}
+
 fn python(cursor: &mut Cursor<'_>, _: &CompiledTools) -> Parsed<Opening> {
     cursor.any(PYTHON.openers)?;
     cursor.blank();
+    python_list(cursor)
+}
+
+/// Another object, or a call on a line of its own (Olmo 3), which must be offered: there is no mark before it.
+fn python_next(cursor: &mut Cursor<'_>, tools: &CompiledTools) -> Parsed<Opening> {
+    let start = cursor.clone();
+    or(separated(cursor), || {
+        *cursor = start;
+        if !tools.offers(cursor.clone().name()?) {
+            return Err(Stop::No);
+        }
+        python_list(cursor)
+    })
+}
+
+fn python_list(cursor: &mut Cursor<'_>) -> Parsed<Opening> {
     let start = cursor.clone();
     cursor.optional(&["["])?;
     cursor.blank();

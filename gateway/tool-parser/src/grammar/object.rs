@@ -111,7 +111,7 @@ fn checked(name: String) -> Parsed<String> {
 pub(crate) fn bare(cursor: &mut Cursor<'_>, tools: &CompiledTools) -> Parsed<()> {
     match object(cursor)? {
         Opening::Call(header) if !tools.offers(&header.name) => Err(Stop::No),
-        Opening::Call(_) | Opening::Object | Opening::List => Ok(()),
+        Opening::Call(_) | Opening::Object | Opening::List | Opening::Gemma => Ok(()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Calls between tags: JSON objects (Hermes, Qwen, Granite, Nemotron 2, Command R), functions in markup (Qwen3-Coder, MiMo,
+//! Calls between tags: JSON objects (Hermes, Qwen, Granite, Nemotron 2, Command R, LongCat), functions in markup (Qwen3-Coder, MiMo,
 //! Nemotron 3, Seed).
 //!
 //! The text decides between the two: models trained on one write the other (vllm#58315).
@@ -18,6 +18,7 @@ const TAGS: &[&str] = &[
     "<|START_ACTION|>",
     "<function_call>",
     "functools",
+    "<longcat_tool_call>",
 ];
 
 /// Tags of Hermes and its relatives, and a function in markup without a tag, which Qwen3-Coder often leaves out.
@@ -31,6 +32,7 @@ pub(crate) static TAGGED: Grammar = Grammar {
         "<|START_ACTION|>",
         "<function_call>",
         "functools",
+        "<longcat_tool_call>",
         "<function=",
         "<function name=",
     ],
@@ -44,6 +46,7 @@ pub(crate) static TAGGED: Grammar = Grammar {
         "</seed:tool_call>",
         "<|END_ACTION|>",
         "</function_call>",
+        "</longcat_tool_call>",
         "</function>",
         "]",
     ],

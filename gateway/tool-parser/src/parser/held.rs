@@ -1,14 +1,15 @@
-//! Text that is a call only as a whole: an answer without markers, Python calls, an object whose name comes last.
+//! Text that is a call only as a whole: an answer without markers, Python calls, calls of Gemma, an object whose name comes last.
 //!
 //! A text that turns out to be none is content, all of it at once.
 
 use super::{Next, Parser, State};
 use crate::call::WholeCall;
 use crate::cursor::{Cursor, Stop};
+use crate::gemma;
 use crate::grammar;
 use crate::input::Use;
 use crate::json::{Pause, Structure};
-use crate::marker::TURN_ENDS;
+use crate::marker::{self, Hit, TURN_ENDS};
 use crate::python;
 use omni_generation::Delta;
 
@@ -24,6 +25,8 @@ pub(super) enum HeldKind {
     Object,
     /// Python calls.
     Python,
+    /// Call of Gemma, up to the mark of its end.
+    Gemma,
 }
 
 /// Text that is held.
@@ -33,6 +36,8 @@ pub(super) struct Held {
     /// Whole answer, without a marker; else one call, or one list of calls.
     is_answer: bool,
     structure: Structure,
+    /// A string of Gemma is open.
+    quoted: bool,
     scanned: usize,
     /// Values that are complete.
     values: Vec<(usize, usize)>,
@@ -47,11 +52,22 @@ impl Held {
     /// A call behind a marker that has, with white space before it, `prefix` bytes.
     pub(super) fn call(kind: HeldKind, prefix: usize) -> Self {
         let structure = if kind == HeldKind::Python { Structure::python() } else { Structure::default() };
-        Self { kind, is_answer: false, structure, scanned: prefix, values: Vec::new(), value_from: prefix }
+        Self {
+            kind,
+            is_answer: false,
+            structure,
+            quoted: false,
+            scanned: prefix,
+            values: Vec::new(),
+            value_from: prefix,
+        }
     }
 
     /// Goes on to the end of the current value. Returns false if more text is needed.
-    fn value(&mut self, text: &str) -> bool {
+    fn value(&mut self, text: &str, end: bool) -> bool {
+        if self.kind == HeldKind::Gemma {
+            return self.gemma(text, end);
+        }
         while let Some(rest) = text.get(self.scanned..).filter(|rest| !rest.is_empty()) {
             match self.structure.scan(rest) {
                 Pause::End(length) => {
@@ -64,6 +80,36 @@ impl Held {
             }
         }
         false
+    }
+
+    /// Goes on to the mark of the end, outside of strings. The end of the text counts as well: engines may stop at the mark.
+    fn gemma(&mut self, text: &str, end: bool) -> bool {
+        loop {
+            match marker::find(text, self.scanned, &[gemma::QUOTES, gemma::ENDS], end) {
+                Hit::Found(at, length) => {
+                    let is_end = text.get(at..at + length).is_some_and(|mark| gemma::ENDS.contains(&mark));
+                    if is_end && !self.quoted {
+                        self.scanned = at;
+                        break;
+                    }
+                    self.quoted ^= !is_end;
+                    self.scanned = at + length;
+                }
+                Hit::Begun(at) => {
+                    self.scanned = at;
+                    return false;
+                }
+                Hit::Clear => {
+                    self.scanned = text.len();
+                    if end {
+                        break;
+                    }
+                    return false;
+                }
+            }
+        }
+        self.values.push((self.value_from, self.scanned));
+        true
     }
 
     /// Goes on to the beginning of the next value of an answer. Returns true if one begins; `Stop::No`: other text follows.
@@ -98,7 +144,7 @@ impl Parser {
         let is_long = all.len() >= HELD_LIMIT;
         let rest = all.get(..all.floor_char_boundary(HELD_LIMIT)).unwrap_or(all);
         if !held.is_answer {
-            return match held.value(rest) {
+            return match held.value(rest, self.end && !is_long) {
                 true => self.whole(&held, out),
                 false if self.end || is_long => self.refuse(held.scanned, out),
                 false => Next::Wait(State::Held(held)),
@@ -110,7 +156,7 @@ impl Parser {
         loop {
             let begins = if held.structure.is_open() { Ok(true) } else { held.separator(rest, self.end) };
             match begins {
-                Ok(true) if held.value(rest) => {}
+                Ok(true) if held.value(rest, false) => {}
                 Ok(_) => break,
                 Err(Stop::Need) => break,
                 Err(Stop::No) => return Next::Go(State::Text),
@@ -128,6 +174,7 @@ impl Parser {
         let text = |(from, to): &(usize, usize)| self.input.rest().get(*from..*to).unwrap_or_default();
         let parsed = match held.kind {
             HeldKind::Json | HeldKind::Object => held.values.iter().map(|value| grammar::whole(text(value))).collect(),
+            HeldKind::Gemma => held.values.iter().map(|value| gemma::call(text(value))).collect(),
             HeldKind::Python => held.values.first().and_then(|value| python::calls(text(value))),
         };
         let offered =

@@ -92,6 +92,8 @@ pub struct Parser {
     end: bool,
     /// White space since the last mark belongs to it.
     after_mark: bool,
+    /// The text has begun: reasoning that comes later is followed by more of it.
+    in_text: bool,
     /// Values in markup are searched for nested pairs; not any more after one was left open.
     nested: bool,
     outcome: Outcome,
@@ -155,6 +157,7 @@ impl Parser {
             state,
             end: false,
             after_mark: false,
+            in_text: false,
             nested: true,
             outcome: Outcome::default(),
         }

@@ -60,7 +60,7 @@ impl Parser {
             Ok(()) => {
                 self.input.take(until - text + length.filter(|_| is_close).unwrap_or_default(), Use::Marker);
                 self.after_mark = true;
-                Next::Go(State::Beginning)
+                Next::Go(if self.in_text { State::Text } else { State::Beginning })
             }
         }
     }
@@ -74,7 +74,7 @@ impl Parser {
         }
         match (grammar.open)(&mut Cursor::new(tail, self.end), &self.options.tools)? {
             Opening::Call(header) if grammar.ends_reasoning || self.options.tools.offers(&header.name) => Ok(()),
-            Opening::Call(_) | Opening::Object | Opening::List => Err(Stop::No),
+            Opening::Call(_) | Opening::Object | Opening::List | Opening::Gemma => Err(Stop::No),
         }
     }
 
@@ -93,6 +93,7 @@ impl Parser {
         let found = bare(&mut cursor).and_then(|kind| match kind {
             HeldKind::Json | HeldKind::Object => grammar::bare(&mut cursor, &self.options.tools).map(|()| kind),
             HeldKind::Python => self.bare_python(&mut cursor).map(|()| kind),
+            HeldKind::Gemma => Err(Stop::No),
         });
         match found {
             Ok(kind) => Next::Go(State::Held(Held::answer(kind))),
@@ -114,6 +115,11 @@ impl Parser {
             self.calls.content(self.input.take(usize::MAX, Use::Content), out);
             return Next::Wait(State::Text);
         }
+        if self.after_mark {
+            self.skip_blank();
+            self.after_mark = self.input.rest().is_empty();
+        }
+        self.in_text = true;
         let rest = self.input.rest();
         let hit = marker::find(rest, 0, &[openers, wraps], self.end);
         let until = match hit {
@@ -127,11 +133,13 @@ impl Parser {
             return Next::Wait(State::Text);
         };
         let tail = rest.get(until..).unwrap_or_default();
-        if wraps.iter().any(|wrap| tail.starts_with(wrap)) {
+        let is_wrap = |wrap: &&str| tail.get(..length) == Some(*wrap);
+        if wraps.iter().any(is_wrap) {
+            let opens = self.options.reasoning.is_some_and(|format| format.opens().iter().any(is_wrap));
             self.calls.content(self.input.take(text, Use::Content), out);
             self.input.take(until - text + length, Use::Marker);
-            self.skip_blank();
-            return Next::Go(State::Text);
+            self.after_mark = true;
+            return Next::Go(if opens { State::Reasoning(true) } else { State::Text });
         }
         let mut cursor = Cursor::new(tail, self.end);
         let found = self.grammar.ok_or(Stop::No).and_then(|grammar| (grammar.open)(&mut cursor, &self.options.tools));
@@ -156,7 +164,11 @@ impl Parser {
     /// Beginning of a call whose header, with the white space before it, has `length` bytes.
     pub(super) fn opened(&mut self, opening: Opening, length: usize, out: &mut Vec<Delta>) -> Next {
         let Opening::Call(header) = opening else {
-            let kind = if opening == Opening::List { HeldKind::Python } else { HeldKind::Object };
+            let kind = match opening {
+                Opening::List => HeldKind::Python,
+                Opening::Gemma => HeldKind::Gemma,
+                Opening::Object | Opening::Call(_) => HeldKind::Object,
+            };
             return Next::Go(State::Held(Held::call(kind, length)));
         };
         if self.calls.is_full() {

@@ -71,6 +71,14 @@ const FRAGMENTS: &[&str] = &[
     "<|start|>",
     "<tool_calls>",
     "<|tool_call_start|>",
+    "<|tool_call>",
+    "call:get_time{",
+    "city:",
+    "<|\"|>",
+    "<tool_call|>",
+    "<|channel>",
+    "thought",
+    "<channel|>",
     "<|im_end|>",
     "null",
     "<",
@@ -100,6 +108,7 @@ fn variants() -> Vec<ParserOptions> {
         ParserOptions { parallel_tool_calls: false, starts_in_reasoning: true, ..base.clone() },
         ParserOptions { tool_choice: ToolChoice::None, ..base.clone() },
         ParserOptions { reasoning: None, ..base.clone() },
+        ParserOptions { reasoning: Some(ReasoningFormat::Channel), ..base.clone() },
         base,
     ]
 }
@@ -159,7 +168,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn splits_of_vectors_change_nothing(at in any::<prop::sample::Index>(), variant in 0_usize..4, cuts in prop::collection::vec(0_usize..4000, 0..40)) {
+    fn splits_of_vectors_change_nothing(at in any::<prop::sample::Index>(), variant in 0_usize..5, cuts in prop::collection::vec(0_usize..4000, 0..40)) {
         let vectors = vectors();
         let vector = at.get(&vectors);
         let options = &variants()[variant];
@@ -168,7 +177,7 @@ proptest! {
     }
 
     #[test]
-    fn splits_of_hostile_text_change_nothing(text in hostile(), variant in 0_usize..4, cuts in prop::collection::vec(0_usize..1000, 0..40)) {
+    fn splits_of_hostile_text_change_nothing(text in hostile(), variant in 0_usize..5, cuts in prop::collection::vec(0_usize..1000, 0..40)) {
         let options = &variants()[variant];
         for (_, dialect) in Dialect::ALL {
             let expected = run(dialect, options, &[&text]);

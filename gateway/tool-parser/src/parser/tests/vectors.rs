@@ -77,6 +77,7 @@ fn named() -> Vec<Vector> {
         vector(Pythonic, "[get_weather(city='Rome', days=3), get_time()]", &[days(), time()]),
         vector(Pythonic, "<|python_start|>[get_weather(city=\"Paris\")]<|python_end|>", &[paris()]),
         vector(Pythonic, "Now. <|tool_call_start|>[get_weather(city=\"Paris\")]<|tool_call_end|>", &[paris()]).content("Now."),
+        vector(Pythonic, "<function_calls>\nget_weather(city=\"Paris\")\nget_time()\n</function_calls>", &[paris(), time()]),
         vector(Mistral, "[TOOL_CALLS][{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}, {\"name\": \"get_time\", \"arguments\": {}}]</s>", &[paris(), time()]),
         vector(Mistral, "[TOOL_CALLS]get_weather{\"city\": \"Paris\"}[TOOL_CALLS]get_time{}", &[paris(), time()]),
         vector(Mistral, "Well.[TOOL_CALLS]get_weather[ARGS]{\"city\": \"Rome\", \"days\": 3}", &[days()]).content("Well."),
@@ -108,7 +109,7 @@ fn named() -> Vec<Vector> {
 }
 
 fn markup() -> Vec<Vector> {
-    use Dialect::{DeepSeekV32, Glm, Harmony, Json, MiniMax};
+    use Dialect::{DeepSeekV32, Gemma, Glm, Harmony, Json, MiniMax};
     vec![
         vector(
             Glm,
@@ -139,6 +140,13 @@ fn markup() -> Vec<Vector> {
         vector(Harmony, " to=functions.get_time<|channel|>commentary json<|message|>{}<|call|>", &[time()]),
         vector(Harmony, "<|channel|>final<|message|>Hello.<|return|>", &[]).content("Hello."),
         vector(Json, "[{\"name\": \"get_time\", \"arguments\": {}}, {\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}]", &[time(), paris()]),
+        vector(
+            Gemma,
+            "I look.<|tool_call>call:get_weather{city:<|\"|>Rome<|\"|>,days:3}<tool_call|><|tool_call>call:get_time{}<tool_call|>",
+            &[days(), time()],
+        )
+        .content("I look."),
+        vector(Gemma, "<start_function_call>call:get_weather{city:<escape>Paris<escape>}<end_function_call>", &[paris()]),
         vector(Dialect::None, "<tool_call>{\"name\": \"get_time\"}</tool_call>", &[]).content("<tool_call>{\"name\": \"get_time\"}</tool_call>"),
     ]
 }
@@ -184,6 +192,8 @@ fn answers_without_calls_stay_as_they_are() {
         "<function=unknown><parameter=a>b</parameter></function>",
         "<｜tool▁calls▁begin｜>",
         "<|tool_call_begin|>x",
+        "<|tool_call>call:get_time{city:",
+        "<|tool_call>call:get_time{city:{}<tool_call|>",
         "[1, 2] is a list. [get_time() is a call",
         "{\"name\": \"get_time\", \"arguments\": {}} is a call.",
         "{\"name\": \"unknown\", \"arguments\": {}}",
@@ -240,6 +250,25 @@ fn raw_arguments_have_the_types_of_the_schema() {
     let deep = "[".repeat(100_000);
     let text = format!("<tool_call><function=types><parameter=list>{deep}</parameter></function></tool_call>");
     assert_eq!(json(&whole(Dialect::Qwen3Coder, &text), 0)["list"], json!(deep));
+}
+
+#[test]
+fn values_of_gemma_become_json() {
+    let table = [
+        ("{}", json!({})),
+        ("{a:-7,b:1.5e3,c:true,d:null}", json!({"a": -7, "b": 1500.0, "c": true, "d": null})),
+        (
+            "{a:[<|\"|>x, }<tool_call|>y<|\"|>,[]],b:{c:{},<|\"|>d:<|\"|>:1}}",
+            json!({"a": ["x, }<tool_call|>y", []], "b": {"c": {}, "d:": 1}}),
+        ),
+        ("{a:two words}", json!({"a": "two words"})),
+        ("{ a : <|\"|>1<|\"|> , }", json!({"a": "1"})),
+    ];
+    for (raw, expected) in table {
+        let answer = whole(Dialect::Gemma, &format!("<|tool_call>call:types{raw}<tool_call|>"));
+        assert_eq!(json(&answer, 0), expected, "{raw}");
+    }
+    assert_eq!(whole(Dialect::Gemma, "<|tool_call>call:get_time{}").outcome.calls, 1, "the end may be cut off");
 }
 
 #[test]
