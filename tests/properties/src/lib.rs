@@ -15,12 +15,13 @@ pub mod node;
 mod refusal;
 pub mod requirements;
 mod scheduler;
+pub mod tool_calls;
 
 /// A property of bytes.
 pub type Property = fn(&[u8]);
 
 /// All of them, by the name of their fuzz target.
-pub const ALL: [(&str, Property); 8] = [
+pub const ALL: [(&str, Property); 9] = [
     ("answer", answer::holds),
     ("gpu_account", gpu_account::holds),
     ("gpu_control", gpu_control::holds),
@@ -29,4 +30,5 @@ pub const ALL: [(&str, Property); 8] = [
     ("messages", messages::holds),
     ("node", node::holds),
     ("requirements", requirements::holds),
+    ("tool_calls", tool_calls::holds),
 ];
