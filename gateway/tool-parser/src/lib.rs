@@ -13,7 +13,7 @@
 //! - There are no errors. What does not parse is content.
 //! - Arguments are JSON, or the model's exact text if that is none. Where the model stops inside of them they stay open.
 //! - At most the beginning of a call is held back: marks, name and id. Longer are held: values in markup until their end is known,
-//!   Python calls, objects whose name comes last, and answers that are a call only as a whole.
+//!   calls of Python and of Gemma, objects whose name comes last, and answers that are a call only as a whole.
 //! - Time is linear in the text.
 #![forbid(unsafe_code)]
 

@@ -4,7 +4,7 @@
 //! The text decides between the two: models trained on one write the other (vllm#58315).
 
 use super::object::object;
-use super::{Body, FieldForm, Fields, Grammar, Header, Opening, none};
+use super::{FieldForm, Fields, Grammar, Header, Opening, none};
 use crate::cursor::{Cursor, Parsed, Stop, or};
 use crate::ids::IdForm;
 use crate::tools::CompiledTools;
@@ -136,6 +136,3 @@ fn function(cursor: &mut Cursor<'_>) -> Parsed<Opening> {
     let body = fields.body(cursor)?;
     Ok(Opening::Call(Header { name, id: None, body }))
 }
-
-/// Compile-time proof that [`Body`] stays small: it travels with every header.
-const _: () = assert!(size_of::<Body>() <= 24);

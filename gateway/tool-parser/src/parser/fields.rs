@@ -16,13 +16,14 @@ use crate::json::{quoted, valid};
 use crate::marker::{self, Hit, TURN_ENDS};
 use crate::tools::Types;
 use omni_generation::Delta;
+use std::collections::BTreeSet;
 
 /// Progress through the parameters of a call.
 #[derive(Debug)]
 pub(super) struct FieldsState {
     fields: &'static Fields,
     tool: String,
-    seen: Vec<String>,
+    seen: BTreeSet<String>,
     value: Option<Value>,
 }
 
@@ -50,7 +51,7 @@ enum Follow {
 
 impl FieldsState {
     pub(super) fn new(fields: &'static Fields, tool: String) -> Self {
-        Self { fields, tool, seen: Vec::new(), value: None }
+        Self { fields, tool, seen: BTreeSet::new(), value: None }
     }
 }
 
@@ -121,7 +122,7 @@ impl Parser {
         let json = valid(raw.trim()).filter(|_| is_json).map_or_else(|| coerce(raw, types), str::to_owned);
         self.calls.arguments(&json, out);
         self.input.take(fields.close.len(), Use::Marker);
-        state.seen.push(value.parameter.name);
+        state.seen.insert(value.parameter.name);
         Next::Go(State::Fields(state))
     }
 

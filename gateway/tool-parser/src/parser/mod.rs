@@ -71,8 +71,9 @@ impl Default for ParserOptions {
 /// Summary of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Outcome {
-    /// Number of calls. With a call, an answer that the model has ended finishes for tool calls. None although one was required: the
-    /// model did not comply, and its text stands as content.
+    /// Number of calls. With a call, an answer that the model has ended finishes for tool calls, on every path (vllm#9209); one that
+    /// the limit of tokens has ended does not, since its last call may be open. Without a call although one was required or named,
+    /// the model did not comply, and its text stands as content.
     pub calls: usize,
     /// Calls after the first were dropped: the rest of the answer is not needed.
     pub dropped: bool,

@@ -67,7 +67,8 @@ impl Parser {
 
     fn call_in_reasoning(&self, head: &str, tail: &str, at_start: bool) -> Parsed<()> {
         let grammar = self.grammar.ok_or(Stop::No)?;
-        let is_line = head.trim_end_matches([' ', '\t']).ends_with('\n') || (at_start && head.is_empty());
+        let blank = head.get(marker::trimmed(head)..).unwrap_or_default();
+        let is_line = blank.trim_end_matches([' ', '\t']).ends_with('\n') || (at_start && head.is_empty());
         let is_tagged = !tail.starts_with("<function");
         if !(is_line && is_tagged || grammar.ends_reasoning) {
             return Err(Stop::No);

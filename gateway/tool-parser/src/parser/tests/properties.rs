@@ -9,6 +9,7 @@ use proptest::prelude::*;
 /// Texts from which hostile answers are made.
 const FRAGMENTS: &[&str] = &[
     "<tool_call>",
+    "<think>\n<tool_call>",
     "</tool_call>",
     "{\"name\": \"get_time\", ",
     "\"arguments\": {",

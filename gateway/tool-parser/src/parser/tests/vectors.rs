@@ -253,6 +253,19 @@ fn raw_arguments_have_the_types_of_the_schema() {
 }
 
 #[test]
+fn an_answer_without_marks_is_held_up_to_a_limit_and_is_text_beyond() {
+    let answer =
+        |length: usize| format!("{{\"name\": \"types\", \"arguments\": {{\"text\": \"{}\"}}}}", "x".repeat(length));
+    assert_eq!(whole(Dialect::Json, &answer(1 << 20)).outcome.calls, 1);
+    let text = answer(4 << 20);
+    let (before, after) = text.split_at(5 << 10);
+    for pieces in [&[text.as_str()][..], &[before, after]] {
+        let answer = run(Dialect::Json, &options(), pieces);
+        assert!(answer.choice.content == text && answer.outcome.calls == 0);
+    }
+}
+
+#[test]
 fn values_of_gemma_become_json() {
     let table = [
         ("{}", json!({})),
