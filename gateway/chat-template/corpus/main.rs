@@ -4,6 +4,7 @@
 #![expect(clippy::expect_used, reason = "helpers of tests")]
 
 mod conversation;
+mod mutation;
 
 use omni_chat_template::{ChatTemplate, RenderError, TemplateSource};
 use serde::Deserialize;
@@ -19,6 +20,9 @@ const NOW: i64 = 1_767_616_215;
 
 /// Templates that may differ, with their reasons.
 const EXCEPTIONS: &str = include_str!("exceptions.txt");
+
+/// Templates that are made of others. `OMNI_TEMPLATE_MUTANTS` sets another number.
+const MUTANTS: usize = 2_000;
 
 /// Most templates that differ, exceptions included.
 const MOST_DIFFERENT: usize = 8;
@@ -157,7 +161,7 @@ fn conversations_of_all_shapes_are_rendered() {
                 println!("{} {shape} {error}", template.name);
             }
             match &error {
-                RenderError::Refused(_) => refused += 1,
+                RenderError::Refused { .. } => refused += 1,
                 error => {
                     *failures
                         .entry(error.to_string().split_once(": ").map_or("", |(_, text)| text).to_owned())
@@ -179,4 +183,35 @@ fn conversations_of_all_shapes_are_rendered() {
         percentile(&times, 990)
     );
     assert!(total <= MOST_FAILURES, "{total} errors");
+}
+
+#[test]
+fn templates_made_of_others_end() {
+    let Some(corpus) = corpus() else { return };
+    let contexts = contexts(&corpus);
+    let templates = templates(&corpus);
+    let wanted = std::env::var("OMNI_TEMPLATE_MUTANTS").ok().and_then(|text| text.parse().ok());
+    let seed = std::env::var("OMNI_TEMPLATE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let mut numbers = mutation::Numbers(seed);
+    let (mut compiled, mut longest) = (0, 0);
+    for _ in 0..wanted.unwrap_or(MUTANTS) {
+        let mut pick = || &templates[numbers.below(templates.len())].source;
+        let (one, other) = (pick(), pick());
+        let mutant = mutation::mutated(&mut numbers, one, other);
+        let start = Instant::now();
+        let source = TemplateSource { jinja: Some(&mutant), tokenizer_config: Some(SPECIAL) };
+        let Ok(loaded) = ChatTemplate::new(&source) else { continue };
+        compiled += 1;
+        for _ in 0..3 {
+            let context = &contexts[numbers.below(contexts.len())];
+            let rendered = loaded.render_variables(context.variables.get(), NOW);
+            // minijinja's errors have a line; a panic has none.
+            let panicked = matches!(&rendered, Err(RenderError::Template { line: 0, .. }));
+            assert!(!panicked, "{rendered:?}\n{mutant}");
+        }
+        let took = start.elapsed().as_millis();
+        longest = longest.max(took);
+        assert!(took < 10_000, "{took} ms\n{mutant}");
+    }
+    println!("{compiled} templates made of others; the longest took {longest} ms with all probes");
 }

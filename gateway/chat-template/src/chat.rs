@@ -82,7 +82,7 @@ pub(crate) fn variables(form: Form<'_>, chat: &Chat) -> Result<Variables, Invali
 }
 
 impl Builder<'_> {
-    /// A client's text. `assistant`: tokens that the template searches for are left as they are.
+    /// A client's text. `assistant`: the content of its message, in which tokens that the template searches for stay as they are.
     fn text(&mut self, text: &str, assistant: bool) -> Value {
         self.size += text.len() + 16;
         let searched = assistant.then_some(self.form.searched);
@@ -141,7 +141,7 @@ impl Builder<'_> {
         }
         if let Some(reasoning) = &message.reasoning {
             for field in &facts.reasoning {
-                fields.push(((*field).into(), self.text(reasoning, true)));
+                fields.push(((*field).into(), self.text(reasoning, false)));
             }
         }
         if !message.tool_calls.is_empty() {

@@ -35,8 +35,13 @@ pub enum LoadError {
 #[derive(Debug, thiserror::Error)]
 pub enum RenderError {
     /// The template refuses the conversation by `raise_exception`: the client's fault, and its text is for the client.
-    #[error("{0}")]
-    Refused(String),
+    #[error("{message}")]
+    Refused {
+        /// Text of the exception.
+        message: String,
+        /// Line of the template, from 1; 0 if it is not known.
+        line: usize,
+    },
     /// The request cannot be rendered by this template: the client's fault.
     #[error(transparent)]
     Invalid(#[from] InvalidRequest),

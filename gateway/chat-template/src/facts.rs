@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 /// Form of a content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Contents {
-    /// Text alone: text parts are joined.
+    /// Text alone: text parts are joined by newlines.
     #[default]
     Text,
     /// Text, or parts as they are.

@@ -267,7 +267,7 @@ fn bounds(size: usize) -> Bounds {
 
 fn render_error(failure: Failure, bounds: Bounds) -> RenderError {
     match failure {
-        Failure::Raised(text) => RenderError::Refused(text),
+        Failure::Raised(message, line) => RenderError::Refused { message, line },
         Failure::OutOfFuel => RenderError::OutOfFuel { fuel: bounds.fuel },
         Failure::TooLong => RenderError::TooLong { limit: bounds.output },
         Failure::Panic(message) => RenderError::Template { message, line: 0 },

@@ -60,8 +60,8 @@ pub(crate) struct Output {
 /// Failure of a render.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// `raise_exception` with its text.
-    Raised(String),
+    /// `raise_exception` with its text and line.
+    Raised(String, usize),
     /// Error of the template.
     Error(Error),
     /// The fuel is used up.
@@ -106,7 +106,7 @@ fn failure(error: Error) -> Failure {
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(&error);
     while let Some(cause) = source {
         if let Some(Raised(text)) = cause.downcast_ref::<Raised>() {
-            return Failure::Raised(text.clone());
+            return Failure::Raised(text.clone(), error.line().unwrap_or(0));
         }
         if cause.downcast_ref::<Error>().is_some_and(|error| error.kind() == ErrorKind::OutOfFuel) {
             return Failure::OutOfFuel;

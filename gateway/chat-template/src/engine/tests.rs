@@ -152,7 +152,7 @@ fn a_raised_exception_is_not_an_error_of_the_template() {
         "{{ raise_exception('no ' ~ 'tools') }}",
         "{% macro f() %}{{ raise_exception('no tools') }}{% endmacro %}{% set x = f() %}",
     ] {
-        assert!(matches!(render(source, "{}"), Err(Failure::Raised(text)) if text == "no tools"), "{source}");
+        assert!(matches!(render(source, "{}"), Err(Failure::Raised(text, 1)) if text == "no tools"), "{source}");
     }
     let failure = render("a\n{{ nothing.at_all }}", "{}");
     assert!(matches!(failure, Err(Failure::Error(error)) if error.line() == Some(2)));

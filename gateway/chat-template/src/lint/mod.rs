@@ -60,6 +60,9 @@ type Problem = (Severity, Option<usize>, String);
 fn check(template: &ChatTemplate, shape: &Shape) -> Vec<Problem> {
     match template.verbose(&shape.chat, NOW) {
         Ok(rendered) => problems(shape, &rendered),
+        Err(RenderError::Refused { message, line }) => {
+            vec![(Severity::Warning, Some(line).filter(|line| *line > 0), format!("refused: {message}"))]
+        }
         Err(RenderError::Template { message, line }) => {
             vec![(Severity::Error, Some(line).filter(|line| *line > 0), message)]
         }
@@ -147,6 +150,7 @@ mod tests {
             })
         };
         assert!(has("refused: no system", "system_user"));
+        assert!(found.iter().any(|finding| finding.message == "refused: no system" && finding.line == Some(1)));
         assert!(has("calls of tools are not in the prompt", "parallel_calls"));
         assert!(has("offered tools are not in the prompt", "many_tools"));
     }

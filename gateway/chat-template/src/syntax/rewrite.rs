@@ -95,10 +95,8 @@ fn rewrite_tag(tag: &Tag<'_>, out: &mut String) -> Result<(), String> {
         return Err(format!("`{}` is reserved", token.text));
     }
     // minijinja divides by the number of arguments.
-    if found
-        .windows(3)
-        .any(|at| matches!(at, [name, open, close] if name.is_name("cycle") && open.is_sign("(") && close.is_sign(")")))
-    {
+    let without = |at: &[Token<'_>]| matches!(at, [name, open, next] if name.is_name("cycle") && open.is_sign("(") && (next.is_sign(")") || next.is_sign("*")));
+    if found.windows(3).any(without) {
         return Err("`cycle` needs an argument".to_owned());
     }
     let nests = |token: &&Token<'_>| ["(", "[", "{", "|"].iter().any(|sign| token.is_sign(sign));
@@ -313,6 +311,10 @@ mod tests {
         assert_eq!(reserved.line, 2);
         let deep = format!("{{{{ {}a{} }}}}", "(".repeat(1001), ")".repeat(1001));
         assert!(rewrite(&deep).is_err());
-        assert!(rewrite("{{ loop.cycle( ) }}").is_err() && rewrite("{{ loop.cycle('a') }}").is_ok());
+        assert!(
+            rewrite("{{ loop.cycle( ) }}").is_err()
+                && rewrite("{{ loop.cycle(*[]) }}").is_err()
+                && rewrite("{{ loop.cycle('a') }}").is_ok()
+        );
     }
 }

@@ -267,6 +267,16 @@ fn control_tokens_are_found_in_all_that_a_client_sends() {
 }
 
 #[test]
+fn many_control_tokens_take_linear_time() {
+    let template = load("{% for m in messages %}{{ m.content[1:] }}<|end|>{% endfor %}");
+    let text = "<|end|><".repeat(100_000);
+    let start = std::time::Instant::now();
+    let rendered = template.render(&chat(vec![user(&text)]), 0).unwrap();
+    assert_eq!(rendered.literals.len(), 99_999);
+    assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
+}
+
+#[test]
 fn reasoning_in_the_assistants_text_is_cut_off_where_the_template_does_so() {
     let jinja = "{% for m in messages %}{% set c = m.content %}{% if '</think>' in c %}{% set c = c.split('</think>')[-1] %}{% endif %}<|{{ m.role }}|>{{ c }}{% endfor %}";
     let messages = vec![user("a</think>b"), Message::text(Role::Assistant, "<think>r</think>c")];
@@ -285,7 +295,9 @@ fn the_time_is_a_parameter() {
 fn failures_are_told_apart() {
     let asked = chat(vec![user("a")]);
     let error = |jinja: &str| load(jinja).render(&asked, 0).unwrap_err();
-    assert!(matches!(error("{{ raise_exception('no') }}"), RenderError::Refused(text) if text == "no"));
+    assert!(
+        matches!(error("{{ raise_exception('no') }}"), RenderError::Refused { message, line: 1 } if message == "no")
+    );
     assert!(matches!(error("\n\n{{ nothing.x.y }}"), RenderError::Template { line: 3, .. }));
     let endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}";
     assert!(matches!(error(endless), RenderError::OutOfFuel { .. }));
