@@ -250,6 +250,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
         "omni-properties",
         &[
             "omni-body",
+            "omni-chat-template",
             "omni-config",
             "omni-engine-client",
             "omni-engine-protocol",

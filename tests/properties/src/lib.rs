@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a property that is broken is a panic")]
 
 pub mod answer;
+pub mod chat_template;
 pub mod gpu_account;
 pub mod gpu_control;
 pub mod http;
@@ -21,8 +22,9 @@ pub mod tool_calls;
 pub type Property = fn(&[u8]);
 
 /// All of them, by the name of their fuzz target.
-pub const ALL: [(&str, Property); 9] = [
+pub const ALL: [(&str, Property); 10] = [
     ("answer", answer::holds),
+    ("chat_template", chat_template::holds),
     ("gpu_account", gpu_account::holds),
     ("gpu_control", gpu_control::holds),
     ("http", http::holds),
