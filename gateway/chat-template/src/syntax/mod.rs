@@ -2,6 +2,7 @@
 //!
 //! Errors of syntax are minijinja's to report: an unclosed tag is a tag up to the end.
 
+pub(crate) mod edit;
 pub(crate) mod operators;
 pub(crate) mod rewrite;
 pub(crate) mod survey;

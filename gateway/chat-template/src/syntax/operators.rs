@@ -6,7 +6,7 @@
 //!
 //! An operand reaches from one operator that binds less to the next: `~` binds more than `+`, and `*` more than `~`.
 
-use crate::syntax::rewrite::Edit;
+use crate::syntax::edit::Edit;
 use crate::syntax::token::{Kind, Token};
 
 /// Function of `~`.
@@ -24,7 +24,7 @@ const SIGNS: &[&str] = &[",", ":", "=", "==", "!=", "<", ">", "<=", ">="];
 /// Operand of the operators that bind less than `~`, at one depth of brackets.
 #[derive(Debug, Default)]
 struct Segment {
-    /// Its tokens, without those in brackets inside of it.
+    /// Tokens, without those in brackets inside of it.
     tokens: Vec<usize>,
 }
 
@@ -120,53 +120,6 @@ fn repeat(found: &[Token<'_>], operand: &[usize], edits: &mut Vec<Edit>) {
             edits.push(Edit::open(first.at, 2, format!("{REPEAT}(")));
             edits.push(Edit::replace(star, ","));
             edits.push(Edit::close(end.at + end.text.len(), 0, ")"));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::syntax::rewrite::rewrite;
-
-    #[test]
-    fn operators_become_calls() {
-        let cases = [
-            ("a ~ b", "omni_concat__(a , b)"),
-            ("a~b~c", "omni_concat__(a,b,c)"),
-            ("x + a ~ b - y", "x + omni_concat__(a , b) - y"),
-            ("'a' * 3", "omni_repeat__('a' , 3)"),
-            ("a ~ b * 2 ~ c", "omni_concat__(a , omni_repeat__(b , 2) , c)"),
-            ("a * b / c * d", "omni_repeat__(omni_repeat__(a , b) / c , d)"),
-            ("a / b * c", "omni_repeat__(a / b , c)"),
-            ("-a ~ -b", "omni_concat__(-a , -b)"),
-            ("a - -b * c", "a - omni_repeat__(-b , c)"),
-            ("(a ~ b)|upper ~ c.d[e ~ f]", "omni_concat__((omni_concat__(a , b))|upper , c.d[omni_concat__(e , f)])"),
-            ("f(a ~ b, c=d ~ e)", "f(omni_concat__(a , b), c=omni_concat__(d , e))"),
-            ("{'a': b ~ c}", "{'a': omni_concat__(b , c)}"),
-            ("a if b ~ c == d else e ~ f", "a if omni_concat__(b , c) == d else omni_concat__(e , f)"),
-            ("a ~ b is not none and c", "omni_concat__(a , b is not none) and c"),
-            ("not a ~ b in c", "not omni_concat__(a , b) in c"),
-            ("f(*a, **b)", "f(*a, **b)"),
-            ("2 ** 3", "2 ** 3"),
-            ("'a ~ b'", "'a ~ b'"),
-        ];
-        for (source, expected) in cases {
-            assert_eq!(rewrite(&format!("{{{{ {source} }}}}")), Ok(format!("{{{{ {expected} }}}}")), "{source}");
-        }
-    }
-
-    #[test]
-    fn operators_in_statements_become_calls() {
-        let cases = [
-            ("{% if a ~ b %}", "{% if omni_concat__(a , b) %}"),
-            ("{%- set a = b ~ c -%}", "{%- set a = omni_concat__(b , c) -%}"),
-            ("{%- set a.b = c ~ d-%}", "{%- set a.b = omni_guard__((omni_concat__(c , d)), true)-%}"),
-            ("{% for a in b ~ c %}", "{% for a in omni_concat__(b , c) %}"),
-            ("{% for a in [b] * 2 if a %}", "{% for a in omni_guard__((omni_repeat__([b] , 2) ))if a %}"),
-            ("{{ loop(a * 2) }}", "{{ loop(omni_guard__(omni_repeat__(a , 2))) }}"),
-        ];
-        for (source, expected) in cases {
-            assert_eq!(rewrite(source).as_deref(), Ok(expected), "{source}");
         }
     }
 }

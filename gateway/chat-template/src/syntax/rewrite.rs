@@ -8,6 +8,7 @@
 //! | `a ~ b`, `a * b` | calls of [`operators`] | their texts and lists are bounded |
 //! | values that are stored | passed through [`GUARD`] | a value that contains itself, or doubles with each turn of a loop, is endless for `~` and `==`, which take no fuel for what is nested |
 
+use crate::syntax::edit::{Edit, edited};
 use crate::syntax::token::{Kind, Token, tokens};
 use crate::syntax::{Segment, Tag, operators, segments};
 use std::borrow::Cow;
@@ -17,34 +18,6 @@ pub(crate) const GUARD: &str = "omni_guard__";
 
 /// Most brackets and filters in one tag: they nest values, and values are dropped and printed recursively.
 const MAX_NESTING: usize = 1000;
-
-/// Change of a text.
-#[derive(Debug)]
-pub(crate) struct Edit {
-    at: usize,
-    /// Order of edits at one place: ends of calls before beginnings, inner ends first, outer beginnings first.
-    rank: u8,
-    /// Length of what is replaced.
-    removed: usize,
-    text: String,
-}
-
-impl Edit {
-    /// Beginning of a call; 0 is the outermost.
-    pub(crate) fn open(at: usize, rank: u8, text: String) -> Self {
-        Self { at, rank: 2 + rank, removed: 0, text }
-    }
-
-    /// End of a call; 0 is the innermost.
-    pub(crate) fn close(at: usize, rank: u8, text: &str) -> Self {
-        Self { at, rank, removed: 0, text: text.to_owned() }
-    }
-
-    /// Another text for a token.
-    pub(crate) fn replace(token: &Token<'_>, text: &str) -> Self {
-        Self { at: token.at, rank: u8::MAX, removed: token.text.len(), text: text.to_owned() }
-    }
-}
 
 /// Template that is not compiled.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -256,22 +229,6 @@ fn position_outside_brackets(found: &[Token<'_>], wanted: impl Fn(&Token<'_>) ->
     })
 }
 
-fn edited(text: &str, mut edits: Vec<Edit>) -> Cow<'_, str> {
-    if edits.is_empty() {
-        return Cow::Borrowed(text);
-    }
-    edits.sort_by_key(|edit| (edit.at, edit.rank));
-    let mut out = String::with_capacity(text.len() + 32 * edits.len());
-    let mut done = 0;
-    for edit in edits {
-        out.push_str(text.get(done..edit.at).unwrap_or(""));
-        out.push_str(&edit.text);
-        done = edit.at + edit.removed;
-    }
-    out.push_str(text.get(done..).unwrap_or(""));
-    Cow::Owned(out)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -316,5 +273,47 @@ mod tests {
                 && rewrite("{{ loop.cycle(*[]) }}").is_err()
                 && rewrite("{{ loop.cycle('a') }}").is_ok()
         );
+    }
+
+    #[test]
+    fn operators_become_calls() {
+        let cases = [
+            ("a ~ b", "omni_concat__(a , b)"),
+            ("a~b~c", "omni_concat__(a,b,c)"),
+            ("x + a ~ b - y", "x + omni_concat__(a , b) - y"),
+            ("'a' * 3", "omni_repeat__('a' , 3)"),
+            ("a ~ b * 2 ~ c", "omni_concat__(a , omni_repeat__(b , 2) , c)"),
+            ("a * b / c * d", "omni_repeat__(omni_repeat__(a , b) / c , d)"),
+            ("a / b * c", "omni_repeat__(a / b , c)"),
+            ("-a ~ -b", "omni_concat__(-a , -b)"),
+            ("a - -b * c", "a - omni_repeat__(-b , c)"),
+            ("(a ~ b)|upper ~ c.d[e ~ f]", "omni_concat__((omni_concat__(a , b))|upper , c.d[omni_concat__(e , f)])"),
+            ("f(a ~ b, c=d ~ e)", "f(omni_concat__(a , b), c=omni_concat__(d , e))"),
+            ("{'a': b ~ c}", "{'a': omni_concat__(b , c)}"),
+            ("a if b ~ c == d else e ~ f", "a if omni_concat__(b , c) == d else omni_concat__(e , f)"),
+            ("a ~ b is not none and c", "omni_concat__(a , b is not none) and c"),
+            ("not a ~ b in c", "not omni_concat__(a , b) in c"),
+            ("f(*a, **b)", "f(*a, **b)"),
+            ("2 ** 3", "2 ** 3"),
+            ("'a ~ b'", "'a ~ b'"),
+        ];
+        for (source, expected) in cases {
+            assert_eq!(rewrite(&format!("{{{{ {source} }}}}")), Ok(format!("{{{{ {expected} }}}}")), "{source}");
+        }
+    }
+
+    #[test]
+    fn operators_in_statements_become_calls() {
+        let cases = [
+            ("{% if a ~ b %}", "{% if omni_concat__(a , b) %}"),
+            ("{%- set a = b ~ c -%}", "{%- set a = omni_concat__(b , c) -%}"),
+            ("{%- set a.b = c ~ d-%}", "{%- set a.b = omni_guard__((omni_concat__(c , d)), true)-%}"),
+            ("{% for a in b ~ c %}", "{% for a in omni_concat__(b , c) %}"),
+            ("{% for a in [b] * 2 if a %}", "{% for a in omni_guard__((omni_repeat__([b] , 2) ))if a %}"),
+            ("{{ loop(a * 2) }}", "{{ loop(omni_guard__(omni_repeat__(a , 2))) }}"),
+        ];
+        for (source, expected) in cases {
+            assert_eq!(rewrite(source).as_deref(), Ok(expected), "{source}");
+        }
     }
 }
