@@ -19,7 +19,7 @@ pub enum LoadError {
         limit: usize,
     },
     /// The source cannot be compiled.
-    #[error("line {line} of the chat template: {message}")]
+    #[error("{}", placed(*line, message))]
     Template {
         /// Cause.
         message: String,
@@ -46,7 +46,7 @@ pub enum RenderError {
     #[error(transparent)]
     Invalid(#[from] InvalidRequest),
     /// Error in the template: the author's fault.
-    #[error("line {line} of the chat template: {message}")]
+    #[error("{}", placed(*line, message))]
     Template {
         /// Cause.
         message: String,
@@ -66,4 +66,12 @@ pub enum RenderError {
         /// Longest prompt, in bytes.
         limit: usize,
     },
+}
+
+/// Message with the line of the template, if that is known.
+fn placed(line: usize, message: &str) -> String {
+    match line {
+        0 => format!("chat template: {message}"),
+        line => format!("line {line} of the chat template: {message}"),
+    }
 }

@@ -61,6 +61,8 @@ struct Variant {
     compiled: Compiled,
     facts: Facts,
     searched: BTreeSet<String>,
+    /// Special tokens that the template prints and the configuration lacks, with the first line of each.
+    missing: Vec<(&'static str, usize)>,
 }
 
 /// Prompt of a conversation.
@@ -226,6 +228,14 @@ impl ChatTemplate {
         if self.tool_use.is_some() && is_offered(chat) { "tool_use" } else { "default" }
     }
 
+    /// Special tokens that a template prints and the configuration lacks: name of the template, of the token, and first line.
+    pub(crate) fn missing_tokens(&self) -> impl Iterator<Item = (&'static str, &'static str, usize)> {
+        let of = |name: &'static str, variant: &'_ Variant| {
+            variant.missing.clone().into_iter().map(move |(token, line)| (name, token, line))
+        };
+        of("default", &self.default).chain(self.tool_use.iter().flat_map(move |variant| of("tool_use", variant)))
+    }
+
     fn variant(&self, chat: &Chat) -> &Variant {
         self.tool_use.as_ref().filter(|_| is_offered(chat)).unwrap_or(&self.default)
     }
@@ -250,7 +260,12 @@ impl Variant {
             let output = compiled.render(variables.root, Bounds { fuel: PROBE_FUEL, output: OUTPUT }).ok()?;
             Some(mark::unmark(tokens, output.text).0)
         });
-        Ok(Self { compiled, facts, searched: survey.searched })
+        let missing = ["bos_token", "eos_token"]
+            .into_iter()
+            .filter(|name| survey.names.contains(*name) && !special.iter().any(|(special, _)| special == name));
+        let line = |name: &str| unix_lines(source).lines().position(|line| line.contains(name)).map_or(0, |at| at + 1);
+        let missing = missing.map(|name| (name, line(name))).collect();
+        Ok(Self { compiled, facts, searched: survey.searched, missing })
     }
 }
 

@@ -32,7 +32,7 @@ pub struct Finding {
     pub line: Option<usize>,
     /// Problem, in words for the author.
     pub message: String,
-    /// Shapes of the conversations that show it.
+    /// Shapes of the conversations that show it; none if all do.
     pub shapes: Vec<&'static str>,
 }
 
@@ -43,6 +43,10 @@ pub struct Finding {
 pub fn lint(source: &TemplateSource<'_>) -> Result<Vec<Finding>, LoadError> {
     let template = ChatTemplate::new(source)?;
     let mut found: BTreeMap<(Severity, &'static str, Option<usize>, String), Vec<&'static str>> = BTreeMap::new();
+    for (name, token, line) in template.missing_tokens() {
+        let message = format!("`{token}` is printed, and tokenizer_config.json has none: nothing stands in its place");
+        found.insert((Severity::Warning, name, Some(line).filter(|line| *line > 0), message), Vec::new());
+    }
     for shape in shapes::all() {
         let name = template.variant_name(&shape.chat);
         for (severity, line, message) in check(&template, &shape) {
@@ -137,6 +141,16 @@ mod tests {
         assert_eq!(error.line, Some(3));
         assert!(error.shapes.contains(&"result_last") && !error.shapes.contains(&"user"), "{:?}", error.shapes);
         assert!(error.message.contains("m.nothing"), "{}", error.message);
+    }
+
+    #[test]
+    fn special_tokens_without_a_text_are_found() {
+        let found = findings(&format!("{GOOD}\n{{{{ eos_token }}}}"));
+        let [finding] = found.as_slice() else { panic!("{found:?}") };
+        assert!(finding.message.contains("`eos_token`") && finding.line == Some(4), "{finding:?}");
+        let source = format!("{{{{ bos_token }}}}{GOOD}");
+        let source = TemplateSource { jinja: Some(&source), tokenizer_config: Some(r#"{"bos_token": "<s>"}"#) };
+        assert_eq!(lint(&source).unwrap(), []);
     }
 
     #[test]

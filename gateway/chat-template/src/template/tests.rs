@@ -302,6 +302,7 @@ fn failures_are_told_apart() {
     let endless = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}";
     assert!(matches!(error(endless), RenderError::OutOfFuel { .. }));
     assert!(matches!(error("{% for i in range(90000) %}0123456789012345{% endfor %}"), RenderError::TooLong { .. }));
+    assert_eq!(error("\n{{ nothing.x }}{{ nothing.x.y }}").to_string(), "line 2 of the chat template: undefined value");
     let broken = ChatTemplate::new(&TemplateSource { jinja: Some("a\n{% if %}"), tokenizer_config: None });
     assert!(matches!(broken, Err(LoadError::Template { line: 2, .. })));
 }
