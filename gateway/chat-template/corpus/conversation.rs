@@ -33,7 +33,7 @@ struct Call {
 #[derive(Deserialize)]
 struct Function {
     name: String,
-    arguments: Value,
+    arguments: Box<RawValue>,
 }
 
 /// Conversation of a request.
@@ -75,9 +75,7 @@ fn part(part: &Value) -> Part {
 }
 
 fn call(call: Call) -> ToolCall {
-    let arguments = match call.function.arguments {
-        Value::String(text) => text,
-        other => other.to_string(),
-    };
+    let raw = call.function.arguments.get();
+    let arguments = serde_json::from_str::<String>(raw).unwrap_or_else(|_| raw.to_owned());
     ToolCall { id: call.id, name: call.function.name, arguments }
 }
