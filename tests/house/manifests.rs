@@ -249,6 +249,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     (
         "omni-properties",
         &[
+            "omni-anthropic",
             "omni-body",
             "omni-chat-template",
             "omni-config",
@@ -259,6 +260,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "omni-inference",
             "omni-ingress",
             "omni-node-protocol",
+            "omni-openai",
             "omni-policy",
             "omni-request-error",
             "omni-supervisor",
@@ -298,10 +300,10 @@ const OWNERS: &[(&str, &[&str])] = &[
             "omni-admin",
             "omni-anthropic",
             "omni-auth",
+            "omni-codec",
             "omni-inference",
             "omni-ingress",
             "omni-openai",
-            "omni-request-error",
             "omni-workers-ai",
             "omnictl",
             "omni-tests",

@@ -48,7 +48,7 @@ pub fn error_response(failure: &Failure, request_id: Option<&str>) -> Response<B
         failure => failure.to_string(),
     };
     let body = ErrorBody::new(failure.status(), &message, request_id);
-    omni_request_error::response(failure, Bytes::from(serde_json::to_vec(&body).unwrap_or_default()))
+    omni_codec::failure_response(failure, Bytes::from(serde_json::to_vec(&body).unwrap_or_default()))
 }
 
 fn class(status: u16) -> &'static str {

@@ -7,6 +7,8 @@ use serde_json::value::RawValue;
 
 /// Longest name of a client's own that an error repeats, in bytes.
 const LONGEST_NAME: usize = 64;
+/// Longest path that an error names, in bytes.
+const LONGEST_PATH: usize = 192;
 /// Longest reason that an error repeats, in bytes.
 const LONGEST_REASON: usize = 512;
 
@@ -62,6 +64,7 @@ fn path_of(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
 }
 
 fn explain(path: &str, error: &serde_json::Error, unsupported: Unsupported) -> InvalidRequest {
+    let path = shortened(path, LONGEST_PATH);
     let text = error.to_string();
     if error.classify() != Category::Data {
         return InvalidRequest {
@@ -105,7 +108,7 @@ fn unknown(path: &str, name: &str, known: &str, unsupported: Unsupported) -> Inv
         Some(nearest) => format!("did you mean `{nearest}`?"),
         None => "leave it out".to_owned(),
     };
-    let parameter = shortened(&parameter, LONGEST_NAME + 128).to_owned();
+    let parameter = shortened(&parameter, LONGEST_PATH).to_owned();
     InvalidRequest::new(parameter, format!("there is no parameter `{name}`: {advice}")).with_code(InvalidCode::Unknown)
 }
 

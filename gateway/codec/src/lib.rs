@@ -8,16 +8,19 @@
 //! | [`text_or`] | a text, or an array or object in its place |
 //! | [`sampling`] | bounds of the parameters that all APIs of generated text have |
 //! | [`openapi`] | operations with the schemas of their types |
+//! | `failure` | responses of failures: status and headers |
 //! | [`event`] | server-sent events and JSON strings in a buffer |
 #![forbid(unsafe_code)]
 
 pub mod body;
 pub mod bounds;
 pub mod event;
+mod failure;
 pub mod openapi;
 pub mod raw;
 pub mod sampling;
 pub mod text_or;
 
+pub use failure::failure_response;
 pub use raw::{Object, RawMembers};
 pub use text_or::TextOr;

@@ -1,17 +1,15 @@
 //! Failures of requests: one enum for all causes, the HTTP status of each, and whether and when a client should retry.
 //!
-//! Codecs of the APIs render a [`Failure`] with their own error codes and bodies; status and headers are the same for all of them
-//! and are decided here.
+//! Codecs of the APIs render a [`Failure`] with their own error codes and bodies; status and retry advice are the same
+//! for all of them and are decided here.
 
 #![forbid(unsafe_code)]
 
 mod failure;
 mod invalid;
-mod response;
 mod retry;
 mod status;
 
 pub use failure::{BuildProgress, Failure};
 pub use invalid::{InvalidCode, InvalidRequest};
-pub use response::response;
 pub use retry::{RetryAdvice, retry_after_seconds};

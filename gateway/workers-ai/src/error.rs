@@ -53,7 +53,7 @@ pub fn error_response(failure: &Failure) -> Response<Bytes> {
         "errors": [{ "code": code(failure), "message": failure.to_string() }],
         "messages": [],
     });
-    omni_request_error::response(failure, Bytes::from(body.to_string()))
+    omni_codec::failure_response(failure, Bytes::from(body.to_string()))
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ pub mod manifest;
 pub mod messages;
 pub mod node;
 mod refusal;
+pub mod request_bodies;
 pub mod requirements;
 mod scheduler;
 pub mod tool_calls;
@@ -22,7 +23,7 @@ pub mod tool_calls;
 pub type Property = fn(&[u8]);
 
 /// All of them, by the name of their fuzz target.
-pub const ALL: [(&str, Property); 10] = [
+pub const ALL: [(&str, Property); 11] = [
     ("answer", answer::holds),
     ("chat_template", chat_template::holds),
     ("gpu_account", gpu_account::holds),
@@ -31,6 +32,7 @@ pub const ALL: [(&str, Property); 10] = [
     ("manifest", manifest::holds),
     ("messages", messages::holds),
     ("node", node::holds),
+    ("request_bodies", request_bodies::holds),
     ("requirements", requirements::holds),
     ("tool_calls", tool_calls::holds),
 ];

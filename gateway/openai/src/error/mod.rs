@@ -37,7 +37,7 @@ pub fn error_response(failure: &Failure) -> Response<Bytes> {
     };
     let error =
         ErrorObject { message: failure.to_string(), r#type: class(failure.status()), param, code: code(failure) };
-    omni_request_error::response(failure, Bytes::from(serde_json::to_vec(&ErrorBody { error }).unwrap_or_default()))
+    omni_codec::failure_response(failure, Bytes::from(serde_json::to_vec(&ErrorBody { error }).unwrap_or_default()))
 }
 
 /// The body of a failure in mid-stream.

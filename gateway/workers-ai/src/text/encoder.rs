@@ -70,6 +70,8 @@ enum Text<'a> {
 /// Call of a function.
 #[derive(Debug, Serialize, JsonSchema)]
 struct NativeCall<'a> {
+    /// Number of the call: workers-ai-provider takes calls without one for a single call.
+    index: usize,
     /// Id.
     id: &'a str,
     /// Function.
@@ -149,7 +151,7 @@ impl ResponseEncoder for NativeEncoder {
     fn end(&mut self, usage: &omni_generation::Usage, out: &mut BytesMut) {
         let answer = TextAnswer {
             response: Text::Text(""),
-            tool_calls: self.calls.iter().map(NativeCall::new).collect(),
+            tool_calls: calls(&self.calls),
             finish_reason: finish_reason(&self.reason),
             choices: None,
             usage: Usage::from(usage),
@@ -172,7 +174,7 @@ impl ResponseEncoder for NativeEncoder {
         let reasoned = (!choice.reasoning.is_empty()).then_some([ReasonedChoice { index: 0, message, finish_reason }]);
         let answer = TextAnswer {
             response: if self.json { value(&choice.content) } else { Text::Text(&choice.content) },
-            tool_calls: choice.calls.iter().map(NativeCall::new).collect(),
+            tool_calls: calls(&choice.calls),
             finish_reason,
             choices: reasoned,
             usage: Usage::from(&completion.usage),
@@ -183,11 +185,12 @@ impl ResponseEncoder for NativeEncoder {
     }
 }
 
-impl<'a> NativeCall<'a> {
-    fn new(call: &'a ToolCall) -> Self {
+fn calls(calls: &[ToolCall]) -> Vec<NativeCall<'_>> {
+    let calls = calls.iter().enumerate().map(|(index, call)| {
         let arguments = if call.arguments.is_empty() { "{}" } else { &call.arguments };
-        Self { id: call.id.as_deref().unwrap_or_default(), name: &call.name, arguments: value(arguments) }
-    }
+        NativeCall { index, id: call.id.as_deref().unwrap_or_default(), name: &call.name, arguments: value(arguments) }
+    });
+    calls.collect()
 }
 
 /// The value of JSON text, or the text itself if it is none.

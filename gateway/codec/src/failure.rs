@@ -1,15 +1,15 @@
 //! Response of a failure: status and headers, which are the same in all APIs, around the body of one of them.
 
-use crate::{Failure, RetryAdvice, retry_after_seconds};
 use bytes::Bytes;
 use hyper::header::{
     ACCEPT_ENCODING, ALLOW, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use hyper::{Response, StatusCode};
+use omni_request_error::{Failure, RetryAdvice, retry_after_seconds};
 
 /// The response of a failure, with a JSON body in the form of the client's API.
 #[must_use]
-pub fn response(failure: &Failure, json: Bytes) -> Response<Bytes> {
+pub fn failure_response(failure: &Failure, json: Bytes) -> Response<Bytes> {
     let mut response = Response::new(json);
     *response.status_mut() = StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();

@@ -1,0 +1,121 @@
+//! Bodies of requests in the APIs of generated text: the first byte says which, the others are the body. An accepted request is within
+//! its bounds, and its answer is events whose data is JSON.
+
+use bytes::BytesMut;
+use omni_anthropic::AnthropicEncoder;
+use omni_generation::encoder::StreamFailure;
+use omni_generation::{
+    Delta, Finish, FinishReason, GenerationRequest, InvalidRequest, Prompt, ResponseEncoder, ToolChoice, Usage,
+};
+use omni_openai::{AnswerHead, ChatEncoder, CompletionEncoder, ResponsesEncoder};
+use omni_workers_ai::NativeEncoder;
+use serde_json::Value;
+
+/// Longest message of an error, and longest path of a parameter.
+const LONGEST: usize = 2048;
+
+/// # Panics
+/// The property is broken.
+pub fn holds(data: &[u8]) {
+    let Some((api, body)) = data.split_first() else { return };
+    match api % 9 {
+        0 => check(omni_openai::chat_request(body), body, |request| ChatEncoder::new(head(request), request)),
+        1 => {
+            check(omni_openai::completion_request(body), body, |request| CompletionEncoder::new(head(request), request))
+        }
+        2 => {
+            let (request, echo) = match omni_openai::responses_request(body) {
+                Ok((request, echo)) => (Ok(request), Some(echo)),
+                Err(error) => (Err(error), None),
+            };
+            check(request, body, |request| ResponsesEncoder::new(head(request), echo.clone().unwrap()));
+        }
+        3 => check(omni_anthropic::message_request(body), body, |request| {
+            AnthropicEncoder::new(omni_anthropic::AnswerHead { id: "1".into(), model: request.model.clone() }, 0)
+        }),
+        4 => check(omni_workers_ai::text_request("m", body), body, NativeEncoder::new),
+        5 => {
+            refused(omni_openai::embedding_request(body).map(|request| assert!(!request.inputs.is_empty())));
+        }
+        6 => {
+            refused(omni_openai::rerank_request(body).map(|request| assert!(request.top_n <= request.documents.len())));
+        }
+        7 => {
+            refused(omni_openai::audio::speech_request(body).map(|request| assert!(!request.input.is_empty())));
+        }
+        _ => {
+            refused(omni_openai::image_request(body).map(|request| assert!((1..=10).contains(&request.n))));
+        }
+    }
+}
+
+fn head(request: &GenerationRequest) -> AnswerHead {
+    AnswerHead { id: "1".into(), created: 1, model: request.model.clone() }
+}
+
+/// Checks that a refusal is a sentence, however long the body's names and values are.
+fn refused(result: Result<(), InvalidRequest>) {
+    if let Err(error) = result {
+        assert!(!error.message.is_empty() && error.message.len() < LONGEST, "{error:?}");
+        assert!(error.parameter.is_none_or(|parameter| parameter.len() < LONGEST));
+    }
+}
+
+fn check<E: ResponseEncoder>(
+    result: Result<GenerationRequest, InvalidRequest>,
+    body: &[u8],
+    encoder: impl FnOnce(&GenerationRequest) -> E,
+) {
+    let request = match result {
+        Ok(request) => request,
+        Err(error) => return refused(Err(error)),
+    };
+    within_bounds(&request);
+    let text = String::from_utf8_lossy(body.get(..64).unwrap_or(body)).into_owned();
+    let mut encoder = encoder(&request);
+    let mut out = BytesMut::new();
+    encoder.start(&mut out);
+    let deltas = [
+        Delta::Reasoning(text.clone()),
+        Delta::Content(text.clone()),
+        Delta::CallStart { call: 0, id: text.clone(), name: text.clone() },
+        Delta::CallArguments { call: 0, text: text.clone() },
+    ];
+    encoder.deltas(0, &deltas, &[], &mut out);
+    encoder.finish(0, &Finish { reason: FinishReason::ToolCalls, usage: Usage::default() }, &mut out);
+    encoder.end(&Usage::default(), &mut out);
+    encoder.error(&StreamFailure { message: &text, status: 500 }, &mut out);
+    are_events(std::str::from_utf8(&out).unwrap());
+}
+
+fn within_bounds(request: &GenerationRequest) {
+    assert!(!request.prompts.is_empty() && request.choices >= 1);
+    assert!(request.prompts.len() * request.choices as usize <= 256);
+    assert!(request.stop.iter().all(|stop| !stop.is_empty()));
+    assert!(request.sampling.temperature.is_none_or(|temperature| (0.0..=5.0).contains(&temperature)));
+    assert!(request.sampling.max_tokens != Some(0));
+    for prompt in &request.prompts {
+        let Prompt::Chat(chat) = prompt else { continue };
+        assert!(!chat.messages.is_empty());
+        if let ToolChoice::Named(name) = &chat.tool_choice {
+            assert!(chat.tools.iter().any(|tool| tool.name == *name));
+        }
+        for tool in &chat.tools {
+            let definition: Value = serde_json::from_str(tool.definition.get()).unwrap();
+            assert_eq!(definition["function"]["name"], tool.name.as_str());
+        }
+    }
+}
+
+/// Checks that a stream is events, each with one line of data that is JSON.
+fn are_events(stream: &str) {
+    for event in stream.strip_suffix("\n\n").unwrap().split("\n\n") {
+        let data = match event.strip_prefix("event: ") {
+            Some(named) => named.split_once('\n').unwrap().1,
+            None => event,
+        };
+        let data = data.strip_prefix("data: ").unwrap();
+        assert!(!data.contains(['\n', '\r']), "{data:?}");
+        assert!(data == "[DONE]" || serde_json::from_str::<serde::de::IgnoredAny>(data).is_ok(), "{data:?}");
+    }
+}
