@@ -114,6 +114,15 @@ fn choices_of_tools() {
 }
 
 #[test]
+fn disabled_reasoning_is_an_effort_of_none() {
+    for (thinking, expected) in [("disabled", Some("none")), ("adaptive", None)] {
+        let request = read(&with(&format!(r#""thinking": {{"type": "{thinking}"}}"#)));
+        assert_eq!(chat(&request).template.reasoning_effort.as_deref(), expected);
+        assert!(chat(&request).template.variables.is_empty());
+    }
+}
+
+#[test]
 fn tools_have_the_form_that_templates_print() {
     let request = read(&with(&format!(r#""tools": [{TOOL}]"#)));
     let [tool] = chat(&request).tools.as_slice() else { panic!("{request:?}") };

@@ -62,7 +62,7 @@ pub struct MessageRequest {
     tools: Option<Vec<InputTool>>,
     /// Choice between text and tools.
     tool_choice: Option<ToolChoiceForm>,
-    /// Reasoning: the variable `enable_thinking` of the template, and `thinking_budget`.
+    /// Reasoning: the variables `enable_thinking`, `thinking` and `thinking_budget` of the template.
     thinking: Option<Thinking>,
     /// Effort of reasoning, and form of the answer.
     output_config: Option<OutputConfig>,
@@ -177,6 +177,8 @@ impl MessageRequest {
         let session = self.metadata.and_then(|metadata| metadata.user_id);
         let session = sampling::session([("metadata.user_id", session), ("metadata.user_id", None)])?;
         let (effort, format) = output(self.output_config)?;
+        let off = self.thinking.as_ref().is_some_and(|thinking| thinking.r#type == "disabled");
+        let effort = if off { Some("none".to_owned()) } else { effort };
         let variables = self.thinking.map_or(Ok(Vec::new()), |thinking| thinking.variables(self.max_tokens))?;
         let tools = tool::read_tools(self.tools.unwrap_or_default())?;
         let (tool_choice, parallel_tool_calls) = tool::read_choice(self.tool_choice, &tools)?;
@@ -255,25 +257,25 @@ impl Thinking {
             let message = "`thinking.display` has to be `summarized`: reasoning is sent as it is";
             return Err(InvalidRequest::unsupported("thinking.display", message));
         }
-        let enabled = match self.r#type.as_str() {
-            "enabled" => true,
-            "disabled" => false,
-            "adaptive" => return Ok(Vec::new()),
+        match self.r#type.as_str() {
+            "enabled" => {}
+            "disabled" | "adaptive" => return Ok(Vec::new()),
             _ => {
                 let message = "`thinking.type` has to be `enabled`, `disabled` or `adaptive`";
                 return Err(InvalidRequest::new("thinking.type", message));
             }
-        };
-        let mut variables = vec![("enable_thinking".to_owned(), raw(enabled.to_string()))];
-        match (enabled, bounds::within(BUDGET, self.budget_tokens, 1024..=u32::MAX)?) {
-            (true, None) => return Err(InvalidRequest::missing(BUDGET)),
-            (true, Some(budget)) if max_tokens.is_some_and(|most| budget >= most) => {
-                return Err(InvalidRequest::new(BUDGET, format!("`{BUDGET}` has to be below `max_tokens`")));
-            }
-            (true, Some(budget)) => variables.push(("thinking_budget".to_owned(), raw(budget.to_string()))),
-            (false, _) => {}
         }
-        Ok(variables)
+        match bounds::within(BUDGET, self.budget_tokens, 1024..=u32::MAX)? {
+            None => Err(InvalidRequest::missing(BUDGET)),
+            Some(budget) if max_tokens.is_some_and(|most| budget >= most) => {
+                Err(InvalidRequest::new(BUDGET, format!("`{BUDGET}` has to be below `max_tokens`")))
+            }
+            Some(budget) => Ok(vec![
+                ("enable_thinking".to_owned(), raw("true".to_owned())),
+                ("thinking".to_owned(), raw("true".to_owned())),
+                ("thinking_budget".to_owned(), raw(budget.to_string())),
+            ]),
+        }
     }
 }
 

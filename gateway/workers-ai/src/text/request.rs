@@ -12,7 +12,6 @@ use omni_openai::chat::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
 
 /// Parameters of the API, and of the OpenAI API, that cannot be honoured.
 const UNSUPPORTED: Unsupported = &[
@@ -193,13 +192,10 @@ impl TextRequest {
             Some(choice) if tools.is_empty() && idle(&choice) => ToolChoice::Auto,
             choice => read_choice(choice, &tools)?,
         };
-        let mut variables = self.chat_template_kwargs.unwrap_or_default().0;
+        let variables = self.chat_template_kwargs.unwrap_or_default().0;
         check_variables(&variables)?;
-        if self.reasoning_effort == Some(None) && variables.iter().all(|(name, _)| name != "enable_thinking") {
-            let no = RawValue::from_string("false".to_owned()).unwrap_or_default();
-            variables.push(("enable_thinking".to_owned(), no));
-        }
-        let reasoning_effort = sampling::effort("reasoning_effort", self.reasoning_effort.flatten())?;
+        let effort = self.reasoning_effort.map(|effort| effort.unwrap_or_else(|| "none".to_owned()));
+        let reasoning_effort = sampling::effort("reasoning_effort", effort)?;
         let template = TemplateOptions { variables, reasoning_effort, continue_final_message: false };
         let parallel_tool_calls = self.parallel_tool_calls.unwrap_or(true);
         Ok(Prompt::Chat(Box::new(Chat { messages, tools, tool_choice, parallel_tool_calls, template })))
