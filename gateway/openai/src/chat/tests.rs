@@ -248,6 +248,9 @@ fn functions_alone_are_wrapped_where_they_may_be() {
     let tools = read_tools(vec![object(r#"{"name": "f"}"#), object(untyped)], ToolForm::Any, "tools").unwrap();
     assert_eq!(tools[0].definition.get(), r#"{"type": "function", "function": {"name": "f"}}"#);
     assert_eq!(tools[1].definition.get(), r#"{"type": "function", "function": {"name": "g"}}"#);
+    let twice = object(r#"{"name": "f", "x": 1, "x": 2}"#);
+    let error = read_tools(vec![twice], ToolForm::Any, "tools").unwrap_err();
+    assert_eq!(error.message, "`tools[0]`: a member appears twice");
     assert!(read_tools(vec![object(flat)], ToolForm::Wrapped, "tools").is_err());
     assert!(read_tools(vec![object(untyped)], ToolForm::Flat, "tools").is_err());
 }

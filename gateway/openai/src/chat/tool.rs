@@ -1,6 +1,6 @@
 //! Tools of a request, and the choice between them.
 
-use omni_codec::{Object, TextOr, body, bounds};
+use omni_codec::{Object, RawMembers, TextOr, body, bounds};
 use omni_generation::{InvalidRequest, Tool, ToolChoice};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -87,39 +87,33 @@ fn read_tool(tool: Object, form: ToolForm, at: &str) -> Result<Tool, InvalidRequ
         (Some(function), _) if form != ToolForm::Flat => {
             check_name(&function.name, &body::join(at, "function.name"))?;
             let parameters = function.parameters.map(Object::into_raw);
-            let definition = if r#type.is_some() { definition } else { wrapped_type(&definition) };
+            let definition = match r#type {
+                Some(_) => definition,
+                None => rewritten(&definition, at, r#"{"type": "function", "#, "}")?,
+            };
             Ok(Tool { name: function.name, parameters, definition })
         }
         (None, Some(name)) if form != ToolForm::Wrapped => {
             check_name(&name, &body::join(at, "name"))?;
             let parameters = parameters.map(Object::into_raw);
-            Ok(Tool { name, parameters, definition: wrapped(definition) })
+            let definition = rewritten(&definition, at, r#"{"type": "function", "function": {"#, "}}")?;
+            Ok(Tool { name, parameters, definition })
         }
         _ if form == ToolForm::Wrapped => Err(InvalidRequest::missing(&body::join(at, "function"))),
         _ => Err(InvalidRequest::missing(&body::join(at, "name"))),
     }
 }
 
-/// The definition of a function in the form that templates print. A `type` beside its name is left out.
-fn wrapped(function: Box<RawValue>) -> Box<RawValue> {
-    let members = serde_json::from_str::<omni_codec::RawMembers>(function.get()).unwrap_or_default();
-    let mut text = String::with_capacity(function.get().len() + 48);
-    text.push_str(r#"{"type": "function", "function": {"#);
+/// A definition between other text, in the form that templates print: its members in their order, but for `type`.
+fn rewritten(definition: &RawValue, at: &str, before: &str, after: &str) -> Result<Box<RawValue>, InvalidRequest> {
+    let members: RawMembers = body::parse_part(definition, at, &[])?;
     let members = members.0.iter().filter(|(name, _)| name != "type");
-    for (index, (name, value)) in members.enumerate() {
-        text.push_str(if index == 0 { "" } else { ", " });
-        text.push_str(&serde_json::to_string(name).unwrap_or_default());
-        text.push_str(": ");
-        text.push_str(value.get());
-    }
-    text.push_str("}}");
-    RawValue::from_string(text).unwrap_or(function)
-}
-
-/// The definition with the type in front that it lacks.
-fn wrapped_type(definition: &RawValue) -> Box<RawValue> {
-    let rest = definition.get().strip_prefix('{').unwrap_or_default();
-    RawValue::from_string(format!(r#"{{"type": "function", {rest}"#)).unwrap_or_else(|_| definition.to_owned())
+    let members = members.map(|(name, value)| {
+        let name = serde_json::to_string(name).unwrap_or_default();
+        format!("{name}: {}", value.get())
+    });
+    let text = format!("{before}{}{after}", members.collect::<Vec<_>>().join(", "));
+    RawValue::from_string(text).map_err(|_| InvalidRequest::new(at, "the tool is not JSON"))
 }
 
 fn check_name(name: &str, at: &str) -> Result<(), InvalidRequest> {
