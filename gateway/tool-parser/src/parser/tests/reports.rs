@@ -1,4 +1,5 @@
-//! Inputs on which other servers failed, a test for each report.
+//! Inputs on which other servers failed, a test for each report. Types of raw arguments are in `vectors.rs`, requests that are refused
+//! (TGI#1976, llama.cpp#19051) in the crates of the APIs.
 
 use super::*;
 use serde_json::json;

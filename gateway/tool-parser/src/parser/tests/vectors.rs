@@ -208,6 +208,7 @@ fn answers_without_calls_stay_as_they_are() {
     }
 }
 
+/// vllm#36032, sglang#27640, sglang#13411, mlx-lm#1310.
 #[test]
 fn raw_arguments_have_the_types_of_the_schema() {
     let table = [
