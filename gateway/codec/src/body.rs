@@ -26,6 +26,10 @@ pub fn parse<'de, T: Deserialize<'de>>(body: &'de [u8], unsupported: Unsupported
         let message = "the request's body is an array: it has to be an object".to_owned();
         return Err(InvalidRequest { message, parameter: None, code: InvalidCode::Type });
     }
+    if let Ok(value) = serde_json::from_slice(body) {
+        return Ok(value);
+    }
+    // Once more for the error: keeping track of paths takes as long as reading does.
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut deserializer)
         .map_err(|error| explain(&path_of(&error), error.inner(), unsupported))?;
@@ -42,6 +46,9 @@ pub fn parse_part<'de, T: Deserialize<'de>>(
     at: &str,
     unsupported: Unsupported,
 ) -> Result<T, InvalidRequest> {
+    if let Ok(value) = serde_json::from_str(part.get()) {
+        return Ok(value);
+    }
     let mut deserializer = serde_json::Deserializer::from_str(part.get());
     serde_path_to_error::deserialize(&mut deserializer)
         .map_err(|error| explain(&join(at, &path_of(&error)), error.inner(), unsupported))
