@@ -76,6 +76,11 @@ pub enum ToLauncher {
         /// The model's name.
         model: String,
     },
+    /// Open the files of a snapshot that the node itself reads. Answered by `Files`.
+    OpenFiles {
+        /// The content.
+        snapshot: SnapshotDigest,
+    },
     /// Make way for the next launcher, which reads the node's configuration and the program anew; instances go on.
     /// Nothing answers. A launcher that no process would start again goes on.
     Renew,
@@ -232,6 +237,10 @@ pub struct Serves {
     pub config: serde_json::Value,
 }
 
+/// Files of a model's directory, beside its manifest, that the node itself reads: the chat template and the names of special
+/// tokens, as models of Hugging Face have them.
+pub const NODE_FILES: [&str; 2] = ["chat_template.jinja", "tokenizer_config.json"];
+
 /// Launcher to scheduler.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
@@ -315,6 +324,13 @@ pub enum FromLauncher {
         /// The next try makes sense after so many milliseconds at the earliest: it timed out.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after_ms: Option<u64>,
+    },
+    /// Files of a snapshot that the node itself reads: a descriptor for each name, in the same order, read-only.
+    Files {
+        /// The content.
+        snapshot: SnapshotDigest,
+        /// Those of [`NODE_FILES`] that are there; none when the snapshot is gone.
+        names: Vec<String>,
     },
     /// The worker runs and listens at `<runtime-dir>/instances/<id>.sock`.
     Started {

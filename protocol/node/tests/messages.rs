@@ -183,6 +183,7 @@ fn launcher() {
             ToLauncher::Start(Box::new(with_zygote)),
             ToLauncher::Kill { instance: instance() },
             ToLauncher::EndZygotes { model: "cowsay".into() },
+            ToLauncher::OpenFiles { snapshot: snapshot() },
             ToLauncher::Renew,
             ToLauncher::Quit,
         ])

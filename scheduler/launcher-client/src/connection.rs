@@ -121,6 +121,7 @@ fn pending_kills(commands: &mut mpsc::Receiver<ToLauncher>, unanswered: Vec<Inst
             | ToLauncher::Unprepare { .. }
             | ToLauncher::Start(_)
             | ToLauncher::EndZygotes { .. }
+            | ToLauncher::OpenFiles { .. }
             | ToLauncher::Renew
             | ToLauncher::Quit => {}
         }
@@ -132,6 +133,7 @@ fn pending_kills(commands: &mut mpsc::Receiver<ToLauncher>, unanswered: Vec<Inst
 async fn on_lost(handle: &LauncherHandle, events: &mpsc::Sender<LauncherEvent>) {
     handle.connected.send_replace(false);
     handle.builds.set(BuildCounts::default(), BuildCounts::default());
+    handle.routes().opening.clear();
     let preparing = std::mem::take(&mut handle.routes().preparing);
     for mailbox in preparing.into_values().flatten() {
         mailbox.send(ModelEvent::Lost).await;
@@ -166,8 +168,11 @@ impl Connection<'_> {
             heartbeat.turn();
             tokio::select! {
                 () = heartbeat.asked() => {}
-                message = self.socket.receive() => match message {
-                    Ok(message) => {
+                message = self.socket.receive_with() => match message {
+                    Ok((FromLauncher::Files { snapshot, names }, files)) => {
+                        self.handle.routes().on_files(&snapshot, &names, files);
+                    }
+                    Ok((message, _)) => {
                         // The served models follow the welcome: a launcher that was foreign may serve the right ones now.
                         let is_welcome = matches!(message, FromLauncher::Welcome { .. });
                         self.on_message(message).await;
@@ -238,7 +243,8 @@ impl Connection<'_> {
     /// Passes a report on to the model that waits for it, or to the node.
     async fn dispatch(&self, report: FromLauncher) {
         match report {
-            FromLauncher::Welcome { .. } | FromLauncher::Serves(_) => {} // of the connection itself
+            // Handled by the connection itself.
+            FromLauncher::Welcome { .. } | FromLauncher::Serves(_) | FromLauncher::Files { .. } => {}
             FromLauncher::Model { name, snapshot, manifest } => {
                 self.notify(LauncherEvent::Model { name, snapshot, manifest }).await;
             }
@@ -348,6 +354,7 @@ fn refusal(unsent: ToLauncher, message: String) -> Option<FromLauncher> {
         | ToLauncher::Unprepare { .. }
         | ToLauncher::Kill { .. }
         | ToLauncher::EndZygotes { .. }
+        | ToLauncher::OpenFiles { .. }
         | ToLauncher::Renew
         | ToLauncher::Quit => None,
     }

@@ -3,7 +3,7 @@
 use crate::error::LauncherError;
 use crate::events::ModelEvent;
 use crate::metrics::BuildMetrics;
-use crate::routes::{Route, Routes};
+use crate::routes::{NodeFiles, Route, Routes};
 use omni_config::name::ModelName;
 use omni_node_protocol::id::{InstanceId, SnapshotDigest};
 use omni_node_protocol::launcher::{StartSpec, ToLauncher, VERSIONS};
@@ -11,7 +11,7 @@ use omni_task::Mailbox;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 /// Capacity of the outbox.
 const OUTBOX: usize = 1024;
@@ -106,6 +106,21 @@ impl LauncherHandle {
             return Err(LauncherError::Silent);
         }
         Ok(())
+    }
+
+    /// Requests the files of a snapshot that the node itself reads. The reply never comes if the launcher is lost.
+    ///
+    /// # Errors
+    /// The launcher cannot be asked.
+    pub fn open_files(&self, snapshot: &SnapshotDigest) -> Result<oneshot::Receiver<NodeFiles>, LauncherError> {
+        let (reply, files) = oneshot::channel();
+        self.routes().opening.entry(snapshot.clone()).or_default().push(reply);
+        let message = ToLauncher::OpenFiles { snapshot: snapshot.clone() };
+        if !self.connected() || self.outbox.try_send(message).is_err() {
+            self.routes().opening.remove(snapshot);
+            return Err(LauncherError::Silent);
+        }
+        Ok(files)
     }
 
     /// Replaces the snapshots of a model that are not removed, though no instance runs from them.

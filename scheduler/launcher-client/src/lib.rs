@@ -19,6 +19,7 @@ pub use error::LauncherError;
 pub use events::{LauncherEvent, ModelEvent};
 pub use handle::{EnvironmentRequest, LauncherHandle};
 pub use metrics::BuildMetrics;
+pub use routes::NodeFiles;
 
 /// Handle whose messages a test receives.
 #[cfg(any(test, feature = "testing"))]

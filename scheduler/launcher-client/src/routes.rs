@@ -6,6 +6,13 @@ use omni_node_protocol::id::{InstanceId, SnapshotDigest};
 use omni_node_protocol::launcher::{Serves, ToLauncher};
 use omni_task::Mailbox;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// Files of a snapshot that the node itself reads, by their names.
+pub type NodeFiles = Arc<BTreeMap<String, File>>;
 
 /// State shared by the handle and the task of the connection.
 #[derive(Debug, Default)]
@@ -13,6 +20,8 @@ pub(crate) struct Routes {
     /// Models that wait for an environment, by content; models of equal content wait together.
     pub(crate) preparing: HashMap<SnapshotDigest, Vec<Mailbox<ModelEvent>>>,
     pub(crate) instances: HashMap<InstanceId, Route>,
+    /// Waiters for the files of snapshots.
+    pub(crate) opening: HashMap<SnapshotDigest, Vec<oneshot::Sender<NodeFiles>>>,
     /// Snapshots that models may return to.
     kept: BTreeMap<ModelName, BTreeSet<SnapshotDigest>>,
     /// Models whose kept snapshots were not sent to the launcher yet.
@@ -87,6 +96,14 @@ impl Routes {
     /// Removes and returns them: their reply has come.
     pub(crate) fn take_waiting(&mut self, snapshot: &SnapshotDigest) -> Vec<Mailbox<ModelEvent>> {
         self.preparing.remove(snapshot).unwrap_or_default()
+    }
+
+    /// Passes the files of a snapshot on to those that wait for them.
+    pub(crate) fn on_files(&mut self, snapshot: &SnapshotDigest, names: &[String], files: Vec<OwnedFd>) {
+        let files = Arc::new(names.iter().cloned().zip(files.into_iter().map(File::from)).collect::<BTreeMap<_, _>>());
+        for waiter in self.opening.remove(snapshot).unwrap_or_default() {
+            let _ = waiter.send(Arc::clone(&files)); // or it waits no longer
+        }
     }
 
     /// Instances whose start an earlier launcher was asked for and may have carried out.

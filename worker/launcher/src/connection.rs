@@ -9,7 +9,7 @@ use omni_engine_protocol::packet::{PacketError, recv_packet_no_fds, send_packet}
 use omni_node_protocol::launcher::{FromLauncher, ToLauncher};
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 
 /// Messages that wait for the scheduler: more than all models of a node, and a build's output.
@@ -30,7 +30,13 @@ pub(super) struct Connection {
 
 struct Peer {
     socket: OwnedFd,
-    waiting: VecDeque<FromLauncher>,
+    waiting: VecDeque<Waiting>,
+}
+
+/// Message that waits for the scheduler, with its descriptors.
+struct Waiting {
+    message: FromLauncher,
+    descriptors: Vec<OwnedFd>,
 }
 
 impl Connection {
@@ -87,20 +93,26 @@ impl Connection {
 
     /// Queues a message for the scheduler, when there is one.
     pub(super) fn send(&mut self, message: FromLauncher) {
+        self.send_with(message, Vec::new());
+    }
+
+    /// Queues a message with descriptors for the scheduler, when there is one.
+    pub(super) fn send_with(&mut self, message: FromLauncher, descriptors: Vec<OwnedFd>) {
         let Some(peer) = &mut self.peer else { return };
         if peer.waiting.len() >= WAITING {
             tracing::warn!("the scheduler does not read: disconnected");
             self.peer = None;
         } else {
-            peer.waiting.push_back(message);
+            peer.waiting.push_back(Waiting { message, descriptors });
         }
     }
 
     /// Sends what waits, as far as the scheduler takes it.
     pub(super) fn flush(&mut self) {
         while let Some(peer) = &mut self.peer {
-            let Some(message) = peer.waiting.front() else { return };
-            match send_packet(&peer.socket, message, &[]) {
+            let Some(Waiting { message, descriptors }) = peer.waiting.front() else { return };
+            let descriptors: Vec<_> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+            match send_packet(&peer.socket, message, &descriptors) {
                 Ok(()) => drop(peer.waiting.pop_front()),
                 Err(error) if error.would_block() => return,
                 // Failure of this message alone: the connection is that of all models.
@@ -136,7 +148,6 @@ mod tests {
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
     use nix::unistd::Uid;
     use omni_engine_protocol::packet::MAX_PACKET;
-    use std::os::fd::AsRawFd;
 
     #[test]
     fn a_message_too_large_for_a_packet_is_dropped_alone() {

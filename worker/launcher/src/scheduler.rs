@@ -4,6 +4,7 @@ use super::connection::Connection;
 use super::links::Links;
 use omni_node_protocol::launcher::FromLauncher;
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 
 /// Ends that could not be sent to a scheduler yet.
 const UNSENT: usize = 4096;
@@ -44,6 +45,13 @@ impl Scheduler {
     pub(super) fn send(&mut self, message: FromLauncher) {
         if self.greeted {
             self.connection.send(message);
+        }
+    }
+
+    /// Sends a message with descriptors to a scheduler that has said hello; the descriptors are closed otherwise.
+    pub(super) fn send_with(&mut self, message: FromLauncher, descriptors: Vec<OwnedFd>) {
+        if self.greeted {
+            self.connection.send_with(message, descriptors);
         }
     }
 

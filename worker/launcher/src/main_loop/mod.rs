@@ -223,6 +223,7 @@ impl Launcher {
             ToLauncher::Start(spec) => self.start(*spec),
             ToLauncher::Kill { instance } => self.kill(instance),
             ToLauncher::EndZygotes { model } => self.end_idle_zygotes_of(&model),
+            ToLauncher::OpenFiles { snapshot } => self.open_files(snapshot),
             ToLauncher::Renew => self.renew(),
             ToLauncher::Quit => self.end.quitting = true,
         }
