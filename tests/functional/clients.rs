@@ -54,13 +54,52 @@ fn the_cloudflare_sdk_works_unmodified() {
         .model("raises", &[("model.py", RAISES)])
         .model("slow", &[("model.py", SLOW), ("omni.toml", "[scaling]\nqueue = 0\n")])
         .start();
+    run_clients(&node, "test_cloudflare.py");
+}
+
+/// Files of a model in `tests/clients`.
+fn client_model(name: &str) -> Vec<(String, String)> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients").join(name);
+    let files = std::fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+    let file = |entry: std::io::Result<std::fs::DirEntry>| {
+        let entry = entry.unwrap();
+        entry.file_type().unwrap().is_file().then(|| {
+            let text = std::fs::read_to_string(entry.path()).unwrap();
+            (entry.file_name().into_string().unwrap(), text)
+        })
+    };
+    files.filter_map(file).collect()
+}
+
+/// A node with a model that generates text by a script, and one that makes embeddings.
+fn text_node() -> Node {
+    let (chat, vectors) = (client_model("chat"), client_model("vectors"));
+    let files = |files: &'static [(String, String)]| -> Vec<(&'static str, &'static str)> {
+        files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect()
+    };
+    let (chat, vectors) = (files(chat.leak()), files(vectors.leak()));
+    Node::builder().model("chat", &chat).model("vectors", &vectors).start()
+}
+
+/// Runs a file of `tests/clients` against a node.
+fn run_clients(node: &Node, file: &str) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let tests = Command::new(root.join(".omni/venv/bin/pytest"))
-        .args(["-q", "-p", "no:cacheprovider", "clients/test_cloudflare.py"])
+        .args(["-q", "-p", "no:cacheprovider", &format!("clients/{file}")])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env("OMNI_URL", format!("http://{}", node.data_address()))
         .output()
         .expect("pytest of .omni/venv: `make setup` makes it");
     let told = String::from_utf8_lossy(&tests.stdout);
     assert!(tests.status.success(), "{told}\n{}\n{}", String::from_utf8_lossy(&tests.stderr), node.log());
+}
+
+#[test]
+fn the_openai_sdk_works_unmodified() {
+    run_clients(&text_node(), "test_openai.py");
+}
+
+#[test]
+fn the_anthropic_sdk_works_unmodified() {
+    run_clients(&text_node(), "test_anthropic.py");
 }

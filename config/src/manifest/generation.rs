@@ -35,6 +35,9 @@ pub enum Capability {
     JsonObject,
     /// Output constrained to a JSON Schema. Without it the node validates the finished answer.
     JsonSchema,
+    /// Ranges of the prompt that are plain text, whatever they look like. Without it the node breaks control tokens in a client's
+    /// text by an invisible character.
+    LiteralRanges,
     /// `logit_bias`.
     LogitBias,
     /// `logprobs` and `top_logprobs`.
@@ -59,12 +62,13 @@ pub enum Capability {
 
 impl Capability {
     /// All capabilities, by their names in a manifest.
-    pub const ALL: [(&'static str, Self); 15] = [
+    pub const ALL: [(&'static str, Self); 16] = [
         ("audio", Self::Audio),
         ("ignore-eos", Self::IgnoreEos),
         ("images", Self::Images),
         ("json-object", Self::JsonObject),
         ("json-schema", Self::JsonSchema),
+        ("literal-ranges", Self::LiteralRanges),
         ("logit-bias", Self::LogitBias),
         ("logprobs", Self::Logprobs),
         ("max-tokens", Self::MaxTokens),

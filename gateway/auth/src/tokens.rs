@@ -6,7 +6,7 @@
 use crate::metrics::TokenMetrics;
 use crate::quota::{Quota, QuotaExceeded, QuotaLimits};
 use crate::secret::{self, SecretError};
-use hyper::header::{AUTHORIZATION, HeaderMap};
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use omni_config::name::ModelName;
 use omni_config::node::SecretFile;
 use omni_config::tokens::{Token, TokensError, parse};
@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 /// Longest token, in bytes.
 const LONGEST: usize = 512;
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// `retry-after` for a holder with as many requests in flight as allowed.
 const RETRY_IN_FLIGHT: Duration = Duration::from_secs(1);
 
@@ -121,7 +122,7 @@ impl Tokens {
     /// # Errors
     /// [`Failure::Unauthorized`]: no token, or an unknown one.
     pub fn authenticate(&self, headers: &HeaderMap) -> Result<&Arc<TokenHolder>, Failure> {
-        let shown = bearer(headers).map(|token| <[u8; 32]>::from(Sha256::digest(token)));
+        let shown = shown_token(headers).map(|token| <[u8; 32]>::from(Sha256::digest(token)));
         let found = shown.and_then(|digest| {
             // All are compared, wherever the match is.
             self.holders.iter().fold(None, |found, holder| if is_equal(&digest, holder) { Some(holder) } else { found })
@@ -134,12 +135,18 @@ impl Tokens {
 }
 
 impl TokenHolder {
+    /// Returns true if the token is good for this model.
+    #[must_use]
+    pub fn may_use(&self, model: &ModelName) -> bool {
+        self.token.models.as_ref().is_none_or(|models| models.contains(model))
+    }
+
     /// Admits a request to a model within the quota. The model need not exist.
     ///
     /// # Errors
     /// [`Failure::ModelNotAllowed`], [`Failure::TooManyRequests`]
     pub fn admit(self: &Arc<Self>, model: &ModelName, admission: Admission) -> Result<QuotaPermit, Failure> {
-        if self.token.models.as_ref().is_some_and(|models| !models.contains(model)) {
+        if !self.may_use(model) {
             self.metrics.count(&self.name, "model");
             return Err(Failure::ModelNotAllowed);
         }
@@ -171,13 +178,30 @@ impl Drop for QuotaPermit {
     }
 }
 
-/// The bearer token of a request with exactly one `authorization` header.
-fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
-    let mut values = headers.get_all(AUTHORIZATION).iter();
-    let (value, None) = (values.next()?.as_bytes(), values.next()) else { return None };
-    let (scheme, token) = value.split_at_checked("bearer ".len())?;
+/// The token of a request: the bearer token of exactly one `authorization` header, or without one the value of exactly one
+/// `x-api-key`, which clients of the Anthropic API send.
+fn shown_token(headers: &HeaderMap) -> Option<&[u8]> {
+    let single = |name: &HeaderName| {
+        let mut values = headers.get_all(name).iter();
+        let first = values.next();
+        (first.map(HeaderValue::as_bytes), values.next().is_some())
+    };
+    let (value, several) = single(&AUTHORIZATION);
+    let token = match value {
+        Some(value) => {
+            let (scheme, token) = value.split_at_checked("bearer ".len())?;
+            if several || !scheme.eq_ignore_ascii_case(b"bearer ") {
+                return None;
+            }
+            token
+        }
+        None => {
+            let (value, several) = single(&API_KEY);
+            value.filter(|_| !several)?
+        }
+    };
     let token = token.trim_ascii();
-    (scheme.eq_ignore_ascii_case(b"bearer ") && (1..=LONGEST).contains(&token.len())).then_some(token)
+    (1..=LONGEST).contains(&token.len()).then_some(token)
 }
 
 /// Comparison in constant time.
@@ -189,7 +213,6 @@ fn is_equal(digest: &[u8; 32], holder: &TokenHolder) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hyper::header::HeaderValue;
     use prometheus_client::encoding::text::encode;
     use prometheus_client::registry::Registry;
 

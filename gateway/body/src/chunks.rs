@@ -9,6 +9,8 @@ pub enum StreamKind {
     Events,
     /// Bytes as they are.
     Bytes,
+    /// Generated text: text, bytes of text, or events of its generation.
+    Generation,
 }
 
 /// Type of a chunk.
@@ -20,6 +22,10 @@ enum ChunkKind {
     Json,
     /// Bytes as they are.
     Bytes,
+    /// Bytes of one piece of text.
+    Piece,
+    /// Event of a generation.
+    Event,
 }
 
 /// A chunk, as the engine sent it.
@@ -31,6 +37,10 @@ pub enum Chunk<'a> {
     Json(&'a str),
     /// Bytes as they are. Neighbours are joined.
     Bytes(&'a [u8]),
+    /// Bytes of one piece of text; characters may be split over pieces.
+    Piece(&'a [u8]),
+    /// Event of a generation, JSON; not checked.
+    Event(&'a [u8]),
 }
 
 /// Chunks in one buffer, in order.
@@ -77,6 +87,16 @@ impl ChunkBuffer {
         if !bytes.is_empty() {
             self.push(ChunkKind::Bytes, bytes);
         }
+    }
+
+    /// Appends bytes of one piece of text.
+    pub fn push_piece(&mut self, bytes: &[u8]) {
+        self.push(ChunkKind::Piece, bytes);
+    }
+
+    /// Appends an event of a generation.
+    pub fn push_event(&mut self, json: &[u8]) {
+        self.push(ChunkKind::Event, json);
     }
 
     /// Returns whether there is nothing to read.
@@ -131,6 +151,8 @@ impl Chunks {
                 ChunkKind::Text => Chunk::Text(text()),
                 ChunkKind::Json => Chunk::Json(text()),
                 ChunkKind::Bytes => Chunk::Bytes(bytes),
+                ChunkKind::Piece => Chunk::Piece(bytes),
+                ChunkKind::Event => Chunk::Event(bytes),
             }
         })
     }

@@ -89,6 +89,7 @@ fn refusal(capability: Capability, parameter: &str) -> String {
         | Capability::Penalties
         | Capability::RepetitionPenalty
         | Capability::IgnoreEos
+        | Capability::LiteralRanges
         | Capability::JsonObject
         | Capability::JsonSchema => format!("this model does not support `{parameter}`: leave it out"),
     }

@@ -1,2 +1,156 @@
-//! Validation of answers that must be JSON.
+//! Validation of answers that must be JSON, for engines that do not constrain their output. Nothing is repaired: an answer of another
+//! form is an error that names the place.
 #![forbid(unsafe_code)]
+
+use jsonschema::{PatternOptions, Validator as Schema};
+use omni_generation::{InvalidCode, InvalidRequest, ResponseFormat};
+use serde_json::Value;
+
+/// Longest schema, in bytes.
+const LONGEST: usize = 256 * 1024;
+/// Bytes that a compiled regular expression of a schema may take.
+const PATTERN: usize = 1 << 20;
+/// Characters of a violation that its message repeats.
+const SHOWN: usize = 200;
+
+/// Validator of one request's answers.
+#[derive(Debug)]
+pub enum Validator {
+    /// A JSON object.
+    Object,
+    /// JSON that a schema accepts.
+    Schema(Box<Schema>),
+}
+
+/// Answer of another form than was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// The answer is no JSON.
+    #[error("it is no JSON: {0}")]
+    NotJson(String),
+    /// The answer is JSON, and no object.
+    #[error("it is JSON, but no object")]
+    NotObject,
+    /// The schema does not accept the answer.
+    #[error("it does not fit the schema at {place:?}: {message}")]
+    Schema {
+        /// JSON Pointer of the place; empty for the whole answer.
+        place: String,
+        /// What is wrong there.
+        message: String,
+    },
+}
+
+impl Validator {
+    /// The validator of a format; `None`: any text is right.
+    ///
+    /// # Errors
+    /// The schema is none, or too large.
+    pub fn new(format: &ResponseFormat) -> Result<Option<Self>, InvalidRequest> {
+        let schema = match format {
+            ResponseFormat::Text => return Ok(None),
+            ResponseFormat::JsonObject => return Ok(Some(Self::Object)),
+            ResponseFormat::JsonSchema { schema, .. } => schema.get(),
+        };
+        let refused = |message: String| {
+            InvalidRequest::new("response_format.json_schema", message).with_code(InvalidCode::Schema)
+        };
+        if schema.len() > LONGEST {
+            return Err(refused(format!("the schema is longer than {LONGEST} bytes")));
+        }
+        let schema: Value = serde_json::from_str(schema).map_err(|error| refused(error.to_string()))?;
+        // Expressions without backtracking: a client's pattern takes linear time.
+        let patterns = PatternOptions::regex().size_limit(PATTERN);
+        let compiled = jsonschema::options().with_pattern_options(patterns).build(&schema);
+        match compiled {
+            Ok(schema) => Ok(Some(Self::Schema(Box::new(schema)))),
+            Err(error) => Err(refused(shortened(&format!("the schema cannot be used: {error}")))),
+        }
+    }
+
+    /// Validates an answer.
+    ///
+    /// # Errors
+    /// The first place that is wrong.
+    pub fn validate(&self, answer: &str) -> Result<(), Violation> {
+        let value: Value = serde_json::from_str(answer).map_err(|error| Violation::NotJson(error.to_string()))?;
+        match self {
+            Self::Object => {
+                if value.is_object() {
+                    Ok(())
+                } else {
+                    Err(Violation::NotObject)
+                }
+            }
+            Self::Schema(schema) => schema.validate(&value).map_err(|error| Violation::Schema {
+                place: error.instance_path().to_string(),
+                message: shortened(&error.to_string()),
+            }),
+        }
+    }
+}
+
+fn shortened(message: &str) -> String {
+    match message.char_indices().nth(SHOWN) {
+        None => message.to_owned(),
+        Some((end, _)) => format!("{}…", message.get(..end).unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::value::RawValue;
+
+    fn validator(schema: &str) -> Result<Validator, InvalidRequest> {
+        let schema = RawValue::from_string(schema.to_owned()).unwrap();
+        Ok(Validator::new(&ResponseFormat::JsonSchema { name: "s".into(), schema })?.unwrap())
+    }
+
+    #[test]
+    fn an_answer_of_another_form_names_the_place() {
+        let person = r#"{"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}"#;
+        let schema = validator(person).unwrap();
+        assert_eq!(schema.validate(r#" {"age": 3} "#), Ok(()));
+        for (answer, place) in [(r#"{"age": "3"}"#, "/age"), ("{}", "")] {
+            let Err(Violation::Schema { place: found, .. }) = schema.validate(answer) else { panic!("{answer}") };
+            assert_eq!(found, place, "{answer}");
+        }
+        for answer in ["", "```json\n{\"age\": 3}\n```", "{\"age\": 3", "{\"age\": 3} and more"] {
+            assert!(matches!(schema.validate(answer), Err(Violation::NotJson(_))), "{answer}");
+        }
+    }
+
+    #[test]
+    fn an_object_is_any_object() {
+        let object = Validator::new(&ResponseFormat::JsonObject).unwrap().unwrap();
+        assert_eq!(object.validate("{\"a\": [1]}"), Ok(()));
+        assert_eq!(object.validate("[1]"), Err(Violation::NotObject));
+        assert!(Validator::new(&ResponseFormat::Text).unwrap().is_none());
+    }
+
+    #[test]
+    fn schemas_that_cannot_be_used_are_refused() {
+        for schema in [
+            r#"{"type": "nothing"}"#,
+            r#"{"pattern": "("}"#,
+            r#"{"pattern": "(?=a)b"}"#,
+            r#"{"$ref": "https://example.org/schema.json"}"#,
+            r#"{"pattern": "a{1,1000}{1,1000}{1,1000}"}"#,
+        ] {
+            let error = validator(schema).unwrap_err();
+            assert_eq!(
+                (error.code, error.parameter.as_deref()),
+                (InvalidCode::Schema, Some("response_format.json_schema"))
+            );
+        }
+        assert!(validator(&format!("{{\"title\": \"{}\"}}", "x".repeat(LONGEST))).is_err());
+    }
+
+    #[test]
+    fn recursive_schemas_end() {
+        let schema = validator(r##"{"type": "array", "items": {"$ref": "#"}}"##).unwrap();
+        assert_eq!(schema.validate("[[], [[]]]"), Ok(()));
+        assert!(schema.validate(&"[".repeat(100_000)).is_err());
+    }
+}

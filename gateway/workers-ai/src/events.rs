@@ -54,12 +54,12 @@ impl StreamEncoder {
         for chunk in chunks.iter() {
             self.note(match chunk {
                 Chunk::Text(_) | Chunk::Json(_) => Renderer::Node,
-                Chunk::Bytes(_) => Renderer::Model,
+                Chunk::Bytes(_) | Chunk::Piece(_) | Chunk::Event(_) => Renderer::Model,
             });
             match chunk {
                 Chunk::Text(text) => put_text(text, &mut out),
                 Chunk::Json(json) => put_json(json, &mut out),
-                Chunk::Bytes(bytes) => out.put_slice(bytes),
+                Chunk::Bytes(bytes) | Chunk::Piece(bytes) | Chunk::Event(bytes) => out.put_slice(bytes),
             }
         }
         out.freeze()
@@ -86,8 +86,8 @@ impl StreamEncoder {
                 let event = format!("{before}data: {}\n\n", serde_json::json!({ "error": { "message": message } }));
                 Ok(Some(Bytes::from(event)))
             }
-            (StreamKind::Bytes, Ok(())) => Ok(None),
-            (StreamKind::Bytes, Err(message)) => Err(message),
+            (StreamKind::Bytes | StreamKind::Generation, Ok(())) => Ok(None),
+            (StreamKind::Bytes | StreamKind::Generation, Err(message)) => Err(message),
         }
     }
 }
@@ -118,6 +118,7 @@ mod tests {
                 Chunk::Text(text) => buffer.push_text(text),
                 Chunk::Json(json) => buffer.push_json(json),
                 Chunk::Bytes(bytes) => buffer.push_bytes(bytes),
+                Chunk::Piece(_) | Chunk::Event(_) => unreachable!("chunks of generated text"),
             }
         }
         let got = if buffer.is_empty() { Bytes::new() } else { encoder.encode(buffer.take()) };

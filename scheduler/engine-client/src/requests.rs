@@ -248,6 +248,7 @@ impl Entry {
         let kind = match header.flags & flags::CONTENT {
             flags::EVENTS => StreamKind::Events,
             flags::BYTES => StreamKind::Bytes,
+            flags::EVENT => StreamKind::Generation,
             _ => return Err(ProtocolViolation::Content),
         };
         let Reply::Open(reply) = std::mem::replace(&mut self.reply, Reply::DONE) else {

@@ -76,7 +76,7 @@ impl StreamWriter {
             return Err(ProtocolViolation::OverCredit);
         }
         match (self.kind, flags & flags::CONTENT) {
-            (StreamKind::Events, flags::TEXT) => {
+            (StreamKind::Events | StreamKind::Generation, flags::TEXT) => {
                 let text = str::from_utf8(payload).map_err(|_| ProtocolViolation::Chunk)?;
                 shared.unread.push_text(text);
             }
@@ -85,7 +85,11 @@ impl StreamWriter {
                 shared.unread.push_json(value.get());
             }
             (StreamKind::Events | StreamKind::Bytes, flags::BYTES) => shared.unread.push_bytes(payload),
-            (StreamKind::Events | StreamKind::Bytes, _) => return Err(ProtocolViolation::Chunk),
+            (StreamKind::Generation, flags::BYTES) => shared.unread.push_piece(payload),
+            (StreamKind::Generation, flags::EVENT) => shared.unread.push_event(payload),
+            (StreamKind::Events | StreamKind::Bytes | StreamKind::Generation, _) => {
+                return Err(ProtocolViolation::Chunk);
+            }
         }
         wake(shared);
         Ok(())

@@ -1,6 +1,7 @@
 //! Requests of the data listener: authentication, route, quota.
 
 use crate::answer::AnswerBody;
+use crate::api::{self, ApiRoute};
 use crate::forward::Listener;
 use crate::refusal::refuse_and_skip;
 use crate::run::RunApi;
@@ -34,6 +35,11 @@ impl DataApi {
                 Err(failure) => return refuse_and_skip(request, &failure).await,
             },
         };
+        match ApiRoute::of(request.method(), request.uri().path()) {
+            None => {}
+            Some(Ok(route)) => return api::serve(&self.run, route, holder, request).await,
+            Some(Err((kind, failure))) => return api::refuse(request, kind, &failure).await,
+        }
         let name = match model_of(request.method(), request.uri().path()) {
             Ok(name) => name,
             Err(failure) => return refuse_and_skip(request, &failure).await,

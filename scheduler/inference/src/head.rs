@@ -18,7 +18,7 @@ const PRIORITY: HeaderName = HeaderName::from_static("x-omni-priority");
 /// Longest request id that is accepted from a client, in bytes.
 const LONGEST_ID: usize = 128;
 /// Headers that models do not get: credentials, and those of one connection.
-const WITHHELD: [&str; 10] = [
+const WITHHELD: [&str; 11] = [
     "authorization",
     "connection",
     "cookie",
@@ -28,6 +28,7 @@ const WITHHELD: [&str; 10] = [
     "te",
     "transfer-encoding",
     "upgrade",
+    "x-api-key",
     "x-auth-key",
 ];
 

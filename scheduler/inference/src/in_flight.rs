@@ -63,6 +63,12 @@ impl InFlightRequest {
         metrics.total_time.observe(self.arrived.elapsed().as_secs_f64());
     }
 
+    /// Ends the request before the model has: the rest of its answer is not needed. Counts it as complete.
+    pub(crate) fn end_early(&mut self) {
+        self.cancel_uncounted();
+        self.on_stream_end(true);
+    }
+
     /// Cancels the request, whose outcome the caller counts.
     pub(crate) fn cancel_uncounted(&mut self) {
         if let Some(reason) = self.reason.take() {

@@ -3,12 +3,15 @@
 #![forbid(unsafe_code)]
 
 pub mod answer;
+mod api;
 mod data;
 mod forward;
+mod generation;
 pub mod head;
 mod in_flight;
 mod refusal;
 mod run;
+mod templates;
 
 pub use answer::AnswerBody;
 pub use data::DataApi;

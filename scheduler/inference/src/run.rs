@@ -1,14 +1,16 @@
 //! Run API: one request to one model.
 
-use crate::answer::{AnswerBody, reserve, respond, server_timing};
+use crate::answer::{AnswerBody, reserve, respond, timing_headers};
 use crate::forward::{Forwarder, Listener};
-use crate::head::{REQUEST_ID, head, priority, request_id, session, timeout};
+use crate::head::{self, REQUEST_ID, priority, request_id, timeout};
 use crate::in_flight::InFlightRequest;
+use crate::templates::Templates;
 use hyper::body::Incoming;
-use hyper::header::{HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Request, Response};
+use omni_body::{BodyPermit, BudgetShare, RequestBody};
 use omni_engine_client::{Answer, AnswerContent, Request as EngineRequest, Unanswered};
+use omni_engine_protocol::frame::RequestHead;
 use omni_ingress::body::{self, BodyLimits, IncomingBody, ReceivedBody, RunningUpload, Upload};
 use omni_ingress::{BodyUnread, RawBodyHandoff, response_headers};
 use omni_policy::dispatch::{RequestId, Ticket};
@@ -24,46 +26,62 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-const MODEL_VERSION: HeaderName = HeaderName::from_static("x-omni-model-version");
-/// API of all requests here.
-const API: Api = Api::WorkersAi;
-const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 /// Advice of a refusal while a model's content is unknown.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// The run API over the models of a node.
+/// The APIs over the models of a node; its own is the run API.
 #[derive(Debug)]
 pub struct RunApi {
     node: Arc<Node>,
     forwarder: Forwarder,
+    pub(crate) templates: Templates,
+    /// Share of the memory for bodies whose model is not known yet.
+    pub(crate) bodies: Arc<BudgetShare>,
+    /// Start of this API, in seconds since 1970.
+    pub(crate) since: u64,
+}
+
+/// Client's request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Caller<'a> {
+    pub(crate) listener: Listener,
+    pub(crate) parts: &'a Parts,
+    /// Request id, as the response has it.
+    pub(crate) id: &'a [u8],
+    pub(crate) arrived: Instant,
 }
 
 /// Request to a model, as it came.
 struct ModelRequest<'a> {
     api: &'a RunApi,
-    listener: Listener,
+    caller: Caller<'a>,
     model: &'a Arc<Model>,
-    parts: &'a Parts,
-    /// Request id, as the response has it.
-    id: &'a [u8],
-    arrived: Instant,
 }
 
 /// Request that was submitted to its model.
-struct Submitted {
-    request: InFlightRequest,
-    reply: oneshot::Receiver<Result<Answer, Unanswered>>,
+pub(crate) struct Submitted {
+    pub(crate) request: InFlightRequest,
+    pub(crate) reply: oneshot::Receiver<Result<Answer, Unanswered>>,
     /// Time of the submission.
-    at: Instant,
+    pub(crate) at: Instant,
+}
+
+/// Outcome of a request that was submitted.
+pub(crate) enum Outcome {
+    /// The answer, or its beginning.
+    Answer(Box<Answer>, InFlightRequest),
+    /// No instance got it before the model was handed over.
+    NotSent(RequestBody),
 }
 
 impl RunApi {
     /// The API over these models; `forwarder` sends requests to the successor once there is one.
     #[must_use]
-    pub fn new(node: Arc<Node>, forwarder: Forwarder) -> Self {
-        Self { node, forwarder }
+    pub fn new(node: Arc<Node>, forwarder: Forwarder, bodies: Arc<BudgetShare>) -> Self {
+        let templates = Templates::new(node.launcher.clone());
+        Self { node, forwarder, templates, bodies, since: unix_ms() / 1000 }
     }
 
     /// The node.
@@ -85,11 +103,12 @@ impl RunApi {
             Err(failure) => error_response(&failure).map(AnswerBody::full),
             Ok(model) => {
                 let (parts, id, arrived) = (&parts, id.as_bytes(), Instant::now());
-                let request = ModelRequest { api: self, listener, model: &model, parts, id, arrived };
+                let caller = Caller { listener, parts, id, arrived };
+                let request = ModelRequest { api: self, caller, model: &model };
                 match request.serve(&mut body).await {
                     Ok(response) => response,
                     Err(failure) => {
-                        count_failure(&model, &failure);
+                        self.count_failure(&model, Api::WorkersAi, &failure, id);
                         error_response(&failure).map(AnswerBody::full)
                     }
                 }
@@ -102,69 +121,120 @@ impl RunApi {
         response
     }
 
-    async fn find(&self, name: &str) -> Result<Arc<Model>, Failure> {
+    pub(crate) async fn find(&self, name: &str) -> Result<Arc<Model>, Failure> {
         self.node.look_up(name).await.map_err(|why| match why {
             NotFound::NotRead => Failure::CannotStart { retry_after: RETRY_AFTER },
             NotFound::NoSuchModel => Failure::NoSuchModel,
         })
+    }
+
+    /// The content that a model serves, unless requests are refused now.
+    pub(crate) async fn content(&self, model: &Model) -> Result<Arc<Content>, Failure> {
+        if self.node.draining() {
+            return Err(Failure::ShuttingDown);
+        }
+        let admission = model.first_admission().await;
+        match admission.refusing {
+            // There is none for a model that this request starts again.
+            Some(failure) => Err(failure),
+            None => admission.content.ok_or(Failure::CannotStart { retry_after: RETRY_AFTER }),
+        }
+    }
+
+    /// Counts a request that failed. A failure of the model is in its log, where its author sees it.
+    pub(crate) fn count_failure(&self, model: &Model, api: Api, failure: &Failure, id: &[u8]) {
+        count_failure(model, api, failure);
+        if matches!(failure, Failure::Died | Failure::AnswerNotSendable(_)) {
+            log_for_author(model, failure, id);
+        }
+    }
+}
+
+impl Caller<'_> {
+    /// Submits a request to a model: `(api, session)` with the hash of the session's name, head and body, the permit of its memory,
+    /// content and deadline.
+    pub(crate) fn submit(
+        &self,
+        model: &Arc<Model>,
+        (api, session): (Api, Option<u64>),
+        (head, body): (RequestHead, RequestBody),
+        permit: Option<BodyPermit>,
+        (content, deadline): (&Content, Instant),
+    ) -> Result<Submitted, Failure> {
+        let id = RequestId(NEXT_ID.fetch_add(1, Ordering::Relaxed));
+        let (sender, reply) = oneshot::channel();
+        let session = session.or_else(|| head::session(&self.parts.headers));
+        let ticket = Ticket { id, priority: priority(&self.parts.headers, content), session };
+        let submission = Submission { ticket, request: EngineRequest { head, body, deadline, reply: sender } };
+        let mut request = InFlightRequest::new(model, (api, id), self.arrived, deadline, permit);
+        let at = Instant::now();
+        if let Err(failure) = model.submit(Box::new(submission)) {
+            request.on_end();
+            return Err(failure);
+        }
+        Ok(Submitted { request, reply, at })
+    }
+}
+
+impl Submitted {
+    /// Waits for the answer, or its beginning, and polls the upload of the request's body meanwhile.
+    pub(crate) async fn wait(
+        self,
+        model: &Model,
+        upload: &mut Option<RunningUpload>,
+        deadline: Instant,
+    ) -> Result<Outcome, Failure> {
+        let Self { mut request, reply, at: _ } = self;
+        match tokio::time::timeout_at(deadline.into(), await_answer(reply, upload)).await {
+            Ok(Ok(Ok(answer))) => Ok(Outcome::Answer(Box::new(answer), request)),
+            Ok(Ok(Err(Unanswered::Failed(failure)))) => {
+                request.on_end();
+                Err(failure)
+            }
+            Ok(Ok(Err(Unanswered::NotSent(body)))) => {
+                request.on_end();
+                Ok(Outcome::NotSent(body))
+            }
+            Ok(Err(broken_off)) => {
+                request.cancel_uncounted();
+                Err(broken_off)
+            }
+            Err(_) => {
+                request.on_deadline();
+                let build = model.admission().build;
+                Err(build.map_or(Failure::Deadline, |build| Failure::DeadlineBuilding { build }))
+            }
+        }
     }
 }
 
 impl ModelRequest<'_> {
     /// Serves the request. Afterwards `incoming` tells how far its body was read.
     async fn serve(&self, incoming: &mut IncomingBody) -> Result<Response<AnswerBody>, Failure> {
-        let content = self.content().await?;
-        let deadline = self.arrived + timeout(&self.parts.headers, &content);
+        let content = self.api.content(self.model).await?;
+        let deadline = self.caller.arrived + timeout(&self.caller.parts.headers, &content);
         let mut received = self.receive(incoming, &content, deadline).await?;
         let mut upload = received.upload.take().map(Upload::begin);
-        let Submitted { mut request, reply, at: submitted } = self.submit(received, &content, deadline)?;
-        let answer = match tokio::time::timeout_at(deadline.into(), await_answer(reply, &mut upload)).await {
-            Ok(Ok(Ok(answer))) => answer,
-            Ok(Ok(Err(Unanswered::Failed(failure)))) => {
-                request.on_end();
-                if failure == Failure::Died {
-                    self.log_for_author(&failure);
-                }
-                return Err(failure);
-            }
-            Ok(Ok(Err(Unanswered::NotSent(body)))) => {
-                request.on_end();
-                let body = (body, upload);
-                let forwarder = &self.api.forwarder;
-                return forwarder.received(self.listener, self.parts, body, self.id, deadline).await;
-            }
-            Ok(Err(broken_off)) => {
-                request.cancel_uncounted();
-                return Err(broken_off);
-            }
-            Err(_) => {
-                request.on_deadline();
-                let build = self.model.admission().build;
-                return Err(build.map_or(Failure::Deadline, |build| Failure::DeadlineBuilding { build }));
+        let ReceivedBody { body, length, handed_over, permit, upload: _ } = received;
+        let head = head::head(self.caller.parts, self.caller.id, length, handed_over);
+        let target = (&*content, deadline);
+        let submitted = self.caller.submit(self.model, (Api::WorkersAi, None), (head, body), permit, target)?;
+        let at = submitted.at;
+        let (answer, mut request) = match submitted.wait(self.model, &mut upload, deadline).await? {
+            Outcome::Answer(answer, request) => (*answer, request),
+            Outcome::NotSent(body) => {
+                let Caller { listener, parts, id, .. } = self.caller;
+                return self.api.forwarder.received(listener, parts, (body, upload), id, deadline).await;
             }
         };
         if let Some(Err(failure)) = answer.head.as_ref().map(|head| response_headers::check(&head.headers)) {
-            self.log_for_author(&failure);
             request.cancel_uncounted();
             return Err(failure);
         }
         if upload.is_none() {
             *incoming = IncomingBody::Complete;
         }
-        self.respond(answer, request, upload, submitted)
-    }
-
-    /// The content that the model serves, unless requests are refused now.
-    async fn content(&self) -> Result<Arc<Content>, Failure> {
-        if self.api.node.draining() {
-            return Err(Failure::ShuttingDown);
-        }
-        let admission = self.model.first_admission().await;
-        match admission.refusing {
-            // There is none for a model that this request starts again.
-            Some(failure) => Err(failure),
-            None => admission.content.ok_or(Failure::CannotStart { retry_after: RETRY_AFTER }),
-        }
+        self.respond(answer, request, upload, at)
     }
 
     /// Receives the body, or begins to stream it.
@@ -174,33 +244,16 @@ impl ModelRequest<'_> {
         content: &Content,
         deadline: Instant,
     ) -> Result<ReceivedBody, Failure> {
-        let handoff = self.parts.extensions.get::<Arc<RawBodyHandoff>>().cloned();
+        let handoff = self.caller.parts.extensions.get::<Arc<RawBodyHandoff>>().cloned();
         let unread = incoming.take()?;
         let limits = &content.manifest.limits;
         let limits = BodyLimits { bytes: limits.body.bytes(), hand_over: limits.body_handover };
-        let received = body::receive(self.parts, handoff, unread, limits, &self.model.body_budget, deadline).await?;
+        let received =
+            body::receive(self.caller.parts, handoff, unread, limits, &self.model.body_budget, deadline).await?;
         if received.upload.is_none() {
             *incoming = IncomingBody::Complete;
         }
         Ok(received)
-    }
-
-    /// Submits the request to the model.
-    fn submit(&self, received: ReceivedBody, content: &Content, deadline: Instant) -> Result<Submitted, Failure> {
-        let Self { model, parts, arrived, .. } = *self;
-        let ReceivedBody { body, length, handed_over, permit, upload: _ } = received;
-        let id = RequestId(NEXT_ID.fetch_add(1, Ordering::Relaxed));
-        let (sender, reply) = oneshot::channel();
-        let head = head(parts, self.id, length, handed_over);
-        let ticket = Ticket { id, priority: priority(&parts.headers, content), session: session(&parts.headers) };
-        let submission = Submission { ticket, request: EngineRequest { head, body, deadline, reply: sender } };
-        let mut request = InFlightRequest::new(model, (API, id), arrived, deadline, permit);
-        let at = Instant::now();
-        if let Err(failure) = model.submit(Box::new(submission)) {
-            request.on_end();
-            return Err(failure);
-        }
-        Ok(Submitted { request, reply, at })
     }
 
     /// The response to an answer, with its times, which are observed here.
@@ -215,8 +268,7 @@ impl ModelRequest<'_> {
         let answered = Instant::now();
         let queued = answer.sent_at.saturating_duration_since(submitted);
         let worked = answered.saturating_duration_since(answer.sent_at);
-        let took = answered.saturating_duration_since(self.arrived).as_secs_f64();
-        let swap = answer.swap.map(|swap| swap.overlap_since(submitted)).filter(|time| !time.is_zero());
+        let took = answered.saturating_duration_since(self.caller.arrived).as_secs_f64();
         metrics.observe_wait(queued);
         metrics.model_time.observe(worked.as_secs_f64());
         metrics.first_byte.observe(took);
@@ -225,30 +277,24 @@ impl ModelRequest<'_> {
             request.on_end();
             request.release_body();
         }
-        let permit = reserve(&mut answer, self.parts.version, &self.model.body_budget)?;
+        let permit = reserve(&mut answer, self.caller.parts.version, &self.model.body_budget)?;
         if is_whole {
-            metrics.outcomes(API).ok.inc();
+            metrics.outcomes(Api::WorkersAi).ok.inc();
             metrics.total_time.observe(took);
         }
-        let version = HeaderValue::from_str(&answer.version);
+        let (version, sent_at, swap) = (Arc::clone(&answer.version), answer.sent_at, answer.swap);
         let mut response = respond(answer, request, upload, permit);
-        let headers = response.headers_mut();
-        if let Ok(version) = version {
-            headers.insert(MODEL_VERSION, version);
-        }
-        if let Ok(timing) = HeaderValue::from_str(&server_timing(queued, swap, worked)) {
-            headers.insert(SERVER_TIMING, timing);
-        }
+        timing_headers(response.headers_mut(), (&version, submitted), sent_at, swap, answered);
         Ok(response)
     }
+}
 
-    /// Adds a failure to the model's log, where its author sees it.
-    fn log_for_author(&self, failure: &Failure) {
-        let (unix_ms, stream, text) = (unix_ms(), "node".to_owned(), failure.to_string());
-        let request_id = Some(String::from_utf8_lossy(self.id).into_owned());
-        let entry = omni_control_api::LogEntry { unix_ms, instance: String::new(), stream, request_id, text };
-        self.model.logs.push(entry);
-    }
+/// Adds a failure to the model's log, where its author sees it.
+fn log_for_author(model: &Model, failure: &Failure, id: &[u8]) {
+    let (unix_ms, stream, text) = (unix_ms(), "node".to_owned(), failure.to_string());
+    let request_id = Some(String::from_utf8_lossy(id).into_owned());
+    let entry = omni_control_api::LogEntry { unix_ms, instance: String::new(), stream, request_id, text };
+    model.logs.push(entry);
 }
 
 /// Waits for the answer, and polls the upload of the request's body meanwhile. The outer failure is that of the upload, which ends
@@ -269,8 +315,8 @@ async fn await_answer(
 }
 
 /// Counts the outcome of a request that failed.
-fn count_failure(model: &Model, failure: &Failure) {
-    let outcomes = model.metrics.outcomes(API);
+fn count_failure(model: &Model, api: Api, failure: &Failure) {
+    let outcomes = model.metrics.outcomes(api);
     match failure {
         Failure::Died
         | Failure::SuccessorDied

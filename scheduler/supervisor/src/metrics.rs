@@ -30,16 +30,22 @@ const PHASES: [&str; 2] = ["total", "model"];
 pub enum Api {
     /// Workers AI: `POST /ai/run/<model>`.
     WorkersAi,
+    /// OpenAI: `/v1/chat/completions` and its other routes.
+    OpenAi,
+    /// Anthropic: `/v1/messages`.
+    Anthropic,
 }
 
 impl Api {
     /// All APIs, in the order of [`ModelMetrics::outcomes`].
-    const ALL: [Self; 1] = [Self::WorkersAi];
+    const ALL: [Self; 3] = [Self::WorkersAi, Self::OpenAi, Self::Anthropic];
 
     /// Value of the label.
     fn label(self) -> &'static str {
         match self {
             Self::WorkersAi => "run",
+            Self::OpenAi => "openai",
+            Self::Anthropic => "anthropic",
         }
     }
 }
@@ -308,11 +314,11 @@ impl ModelMetrics {
     /// Answered requests through this API.
     #[must_use]
     pub fn outcomes(&self, api: Api) -> &Outcomes {
+        let [workers_ai, openai, anthropic] = &self.outcomes;
         match api {
-            Api::WorkersAi => {
-                let [workers_ai] = &self.outcomes;
-                workers_ai
-            }
+            Api::WorkersAi => workers_ai,
+            Api::OpenAi => openai,
+            Api::Anthropic => anthropic,
         }
     }
 

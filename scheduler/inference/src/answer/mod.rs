@@ -1,12 +1,13 @@
 //! Response to a model's answer: envelope, bytes, or server-sent events.
 
+use crate::generation::stream::GenerationBody;
 use crate::in_flight::InFlightRequest;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode, Version};
-use omni_body::{BudgetShare, ResponsePermit, StreamKind};
-use omni_engine_client::{Answer, AnswerContent, StreamEnd, StreamRead, StreamReader};
+use omni_body::{BodyPermit, BudgetShare, ResponsePermit, StreamKind};
+use omni_engine_client::{Answer, AnswerContent, StreamEnd, StreamRead, StreamReader, Swap};
 use omni_engine_protocol::frame::AnswerHead;
 use omni_ingress::body::RunningUpload;
 use omni_ingress::response_headers::sendable;
@@ -17,14 +18,44 @@ use std::fmt::{self, Display, Formatter};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::time::Sleep;
 
+const MODEL_VERSION: HeaderName = HeaderName::from_static("x-omni-model-version");
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 /// Media type of server-sent events.
 const EVENTS: &str = "text/event-stream";
 
 /// Body of a response of this node.
-pub type AnswerBody = ResponseBody<Box<StreamBody>>;
+pub type AnswerBody = ResponseBody<Box<AnswerStream>>;
+
+/// A streamed answer.
+#[derive(Debug)]
+pub enum AnswerStream {
+    /// As the model sends it, in the form of the run API.
+    Model(StreamBody),
+    /// Generated text, in the form of any API.
+    Generation(GenerationBody),
+}
+
+impl Body for AnswerStream {
+    type Data = Bytes;
+    type Error = StreamCut;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StreamCut>>> {
+        match self.get_mut() {
+            Self::Model(body) => Pin::new(body).poll_frame(context),
+            Self::Generation(body) => Pin::new(body).poll_frame(context),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Model(body) => body.size_hint(),
+            Self::Generation(body) => body.size_hint(),
+        }
+    }
+}
 
 /// A streamed answer: cancels the request when it is dropped before its end.
 #[derive(Debug)]
@@ -125,6 +156,41 @@ pub(crate) fn reserve(
     }
 }
 
+/// Reserves memory for a document that may lie there for long: what its response has to carry, if anything. `reserved`: memory that
+/// was reserved while it was made.
+///
+/// # Errors
+/// The node's budget is used up.
+pub(crate) fn keep_response(
+    document: &mut Bytes,
+    reserved: Option<BodyPermit>,
+    version: Version,
+    share: &Arc<BudgetShare>,
+    deadline: Instant,
+) -> Result<Option<ReadDeadline>, Failure> {
+    let permit = reserve_response(document, reserved, version, share)?;
+    Ok(permit.map(|permit| ReadDeadline { at: deadline, permit: Some(permit) }))
+}
+
+/// Adds the version that answered, and the times of the answer.
+pub(crate) fn timing_headers(
+    headers: &mut HeaderMap,
+    (version, submitted): (&str, Instant),
+    sent_at: Instant,
+    swap: Option<Swap>,
+    answered: Instant,
+) {
+    let queued = sent_at.saturating_duration_since(submitted);
+    let worked = answered.saturating_duration_since(sent_at);
+    let swap = swap.map(|swap| swap.overlap_since(submitted)).filter(|time| !time.is_zero());
+    if let Ok(version) = HeaderValue::from_str(version) {
+        headers.insert(MODEL_VERSION, version);
+    }
+    if let Ok(timing) = HeaderValue::from_str(&server_timing(queued, swap, worked)) {
+        headers.insert(SERVER_TIMING, timing);
+    }
+}
+
 /// The response to a model's answer. `permit`: the memory reserved for it. A stream goes on with the upload; any other answer ends it.
 pub(crate) fn respond(
     answer: Answer,
@@ -147,7 +213,7 @@ pub(crate) fn respond(
             let deadline = Box::pin(tokio::time::sleep_until(request.deadline().into()));
             let encoder = StreamEncoder::new(reader.kind());
             let stream = StreamBody { reader, encoder, request, upload, deadline, left, ended: false, cut: None };
-            AnswerBody::Stream(Box::new(stream))
+            AnswerBody::Stream(Box::new(AnswerStream::Model(stream)))
         }
     };
     response.map(|()| body)
@@ -174,7 +240,9 @@ pub fn response_head(status: u16, head: &AnswerHead, content: &AnswerContent) ->
     let media = match kind {
         None => given.unwrap_or(HeaderValue::from_static("application/json")),
         Some(StreamKind::Events) => given.filter(is_events).unwrap_or(HeaderValue::from_static(EVENTS)),
-        Some(StreamKind::Bytes) => given.unwrap_or(HeaderValue::from_static("application/octet-stream")),
+        Some(StreamKind::Bytes | StreamKind::Generation) => {
+            given.unwrap_or(HeaderValue::from_static("application/octet-stream"))
+        }
     };
     let mut response = Response::new(());
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

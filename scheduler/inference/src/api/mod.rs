@@ -1,0 +1,250 @@
+//! APIs beside the run API: OpenAI's and Anthropic's. The model of a request is named in its body.
+
+mod embeddings;
+mod models;
+
+use crate::answer::AnswerBody;
+use crate::forward::Listener;
+use crate::generation::request::TextRequest;
+use crate::head::{REQUEST_ID, request_id, timeout};
+use crate::run::{Caller, RunApi};
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::http::request::Parts;
+use hyper::{Method, Request, Response};
+use omni_anthropic::AnthropicEncoder;
+use omni_auth::{Admission, TokenHolder};
+use omni_body::RequestBody;
+use omni_config::name::ModelName;
+use omni_generation::{GenerationRequest, InvalidRequest, ResponseEncoder};
+use omni_ingress::body::{self, BodyLimits, IncomingBody, ReceivedBody};
+use omni_ingress::{AlreadyAdmitted, BodyUnread, ResponseGuard};
+use omni_openai::{ChatEncoder, CompletionEncoder};
+use omni_request_error::Failure;
+use omni_supervisor::metrics::Api;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Longest body before its model is known; afterwards the model's own limit counts.
+const LONGEST_BODY: u64 = 64 * 1024 * 1024;
+/// Time for a body to arrive before its model is known.
+const BODY_TIME: Duration = Duration::from_secs(60);
+
+/// Route of an API whose models are named in bodies.
+#[derive(Debug, Clone)]
+pub(crate) enum ApiRoute {
+    /// OpenAI.
+    OpenAi(omni_openai::Route),
+    /// Anthropic.
+    Anthropic(omni_anthropic::Route),
+}
+
+/// Codec of generated text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TextCodec {
+    /// Chat completions of OpenAI.
+    Chat,
+    /// Completions of OpenAI.
+    Completion,
+    /// Messages of Anthropic.
+    Messages,
+}
+
+impl TextCodec {
+    /// API of the codec.
+    pub(crate) fn label(self) -> Api {
+        match self {
+            Self::Chat | Self::Completion => Api::OpenAi,
+            Self::Messages => Api::Anthropic,
+        }
+    }
+
+    /// Encoder of the answer to a request. `id`: that of the request; `created`: seconds since 1970.
+    pub(crate) fn encoder(self, request: &GenerationRequest, id: &[u8], created: u64) -> Box<dyn ResponseEncoder> {
+        let id: String = String::from_utf8_lossy(id).chars().filter(char::is_ascii_alphanumeric).collect();
+        let model = request.model.clone();
+        match self {
+            Self::Chat => Box::new(ChatEncoder::new(omni_openai::AnswerHead { id, created, model }, request)),
+            Self::Completion => {
+                Box::new(CompletionEncoder::new(omni_openai::AnswerHead { id, created, model }, request))
+            }
+            Self::Messages => Box::new(AnthropicEncoder::new(omni_anthropic::AnswerHead { id, model }, 0)),
+        }
+    }
+
+    fn read(self, json: &[u8]) -> Result<GenerationRequest, InvalidRequest> {
+        match self {
+            Self::Chat => omni_openai::chat_request(json),
+            Self::Completion => omni_openai::completion_request(json),
+            Self::Messages => omni_anthropic::message_request(json),
+        }
+    }
+}
+
+impl ApiRoute {
+    /// The route of a request; `None`: the path is none of these APIs.
+    pub(crate) fn of(method: &Method, path: &str) -> Option<Result<Self, (ApiKind, Failure)>> {
+        let openai = || Some(omni_openai::route(method, path)?.map(Self::OpenAi).map_err(|why| (ApiKind::OpenAi, why)));
+        let anthropic =
+            || Some(omni_anthropic::route(method, path)?.map(Self::Anthropic).map_err(|why| (ApiKind::Anthropic, why)));
+        openai().or_else(anthropic)
+    }
+
+    fn kind(&self) -> ApiKind {
+        match self {
+            Self::OpenAi(_) => ApiKind::OpenAi,
+            Self::Anthropic(_) => ApiKind::Anthropic,
+        }
+    }
+}
+
+/// Form of errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ApiKind {
+    /// OpenAI.
+    OpenAi,
+    /// Anthropic.
+    Anthropic,
+}
+
+impl ApiKind {
+    /// Response of a failure.
+    pub(crate) fn error(self, failure: &Failure, id: &[u8]) -> Response<Bytes> {
+        match self {
+            Self::OpenAi => omni_openai::error_response(failure),
+            Self::Anthropic => omni_anthropic::error_response(failure, str::from_utf8(id).ok()),
+        }
+    }
+}
+
+/// A request of one of these APIs.
+pub(crate) struct ApiRequest<'a> {
+    api: &'a RunApi,
+    parts: &'a Parts,
+    id: &'a [u8],
+    arrived: Instant,
+    holder: Option<&'a Arc<TokenHolder>>,
+}
+
+/// Serves a request of one of these APIs. `holder`: that of the client's token.
+pub(crate) async fn serve(
+    api: &RunApi,
+    route: ApiRoute,
+    holder: Option<&Arc<TokenHolder>>,
+    request: Request<Incoming>,
+) -> Response<AnswerBody> {
+    let (parts, body) = request.into_parts();
+    let id = request_id(&parts.headers);
+    let mut body = IncomingBody::Unread(body);
+    let request = ApiRequest { api, parts: &parts, id: id.as_bytes(), arrived: Instant::now(), holder };
+    let kind = route.kind();
+    let mut response = match request.serve(route, &mut body).await {
+        Ok(response) => response,
+        Err(failure) => kind.error(&failure, id.as_bytes()).map(AnswerBody::full),
+    };
+    response.headers_mut().insert(REQUEST_ID, id);
+    if body.stays_unread(&parts).await {
+        response.extensions_mut().insert(BodyUnread);
+    }
+    response
+}
+
+/// Refuses a request of one of these APIs, and skips its body if that is small and arrives at once.
+pub(crate) async fn refuse(request: Request<Incoming>, kind: ApiKind, failure: &Failure) -> Response<AnswerBody> {
+    let (parts, body) = request.into_parts();
+    let id = request_id(&parts.headers);
+    let mut response = kind.error(failure, id.as_bytes()).map(AnswerBody::full);
+    response.headers_mut().insert(REQUEST_ID, id);
+    if IncomingBody::Unread(body).stays_unread(&parts).await {
+        response.extensions_mut().insert(BodyUnread);
+    }
+    response
+}
+
+impl ApiRequest<'_> {
+    async fn serve(&self, route: ApiRoute, body: &mut IncomingBody) -> Result<Response<AnswerBody>, Failure> {
+        use omni_anthropic::Route as Anthropic;
+        use omni_openai::Route as OpenAi;
+        match route {
+            ApiRoute::OpenAi(OpenAi::Models) => Ok(self.models()),
+            ApiRoute::OpenAi(OpenAi::Model(name)) => self.model(&name),
+            ApiRoute::OpenAi(OpenAi::ChatCompletions) => self.text(TextCodec::Chat, body).await,
+            ApiRoute::OpenAi(OpenAi::Completions) => self.text(TextCodec::Completion, body).await,
+            ApiRoute::Anthropic(Anthropic::Messages) => self.text(TextCodec::Messages, body).await,
+            ApiRoute::OpenAi(OpenAi::Embeddings) => self.embeddings(body).await,
+            ApiRoute::OpenAi(
+                OpenAi::Responses
+                | OpenAi::Rerank
+                | OpenAi::Transcriptions
+                | OpenAi::Translations
+                | OpenAi::Speech
+                | OpenAi::ImageGenerations,
+            )
+            | ApiRoute::Anthropic(Anthropic::CountTokens) => Err(Failure::NoSuchRoute),
+        }
+    }
+
+    async fn text(&self, codec: TextCodec, incoming: &mut IncomingBody) -> Result<Response<AnswerBody>, Failure> {
+        let received = self.receive(incoming).await?;
+        let (original, permit) = json_body(received)?;
+        let request = codec.read(&original)?;
+        let name = model_name(&request.model)?;
+        let guard = self.admit(&name)?;
+        let model = self.api.find(name.as_str()).await?;
+        let caller = Caller { listener: Listener::Data, parts: self.parts, id: self.id, arrived: self.arrived };
+        let served = async {
+            let content = self.api.content(&model).await?;
+            let limit = content.manifest.limits.body.bytes();
+            if original.len() as u64 > limit {
+                return Err(Failure::BodyTooLarge { limit });
+            }
+            let deadline = self.arrived + timeout(&self.parts.headers, &content);
+            let (api, model, content) = (self.api, &model, &*content);
+            TextRequest { api, caller, model, content, request, codec, original, permit, deadline }.serve().await
+        };
+        let served =
+            served.await.inspect_err(|failure| self.api.count_failure(&model, codec.label(), failure, self.id));
+        Ok(guarded(served?, guard))
+    }
+
+    /// Receives the whole body.
+    async fn receive(&self, incoming: &mut IncomingBody) -> Result<ReceivedBody, Failure> {
+        if !body::is_json(&self.parts.headers) {
+            return Err(Failure::BadRequest("this route takes JSON: send `content-type: application/json`".to_owned()));
+        }
+        let limits = BodyLimits { bytes: LONGEST_BODY, hand_over: false };
+        let (unread, deadline) = (incoming.take()?, self.arrived + BODY_TIME);
+        let received = body::receive(self.parts, None, unread, limits, &self.api.bodies, deadline).await?;
+        *incoming = IncomingBody::Complete;
+        Ok(received)
+    }
+
+    /// Admits the request to a model within the quota of its token.
+    fn admit(&self, name: &ModelName) -> Result<Option<ResponseGuard>, Failure> {
+        let Some(holder) = self.holder else { return Ok(None) };
+        let admission = match self.parts.extensions.get::<AlreadyAdmitted>() {
+            None => Admission::New,
+            Some(AlreadyAdmitted) => Admission::Forwarded,
+        };
+        Ok(Some(ResponseGuard::new(holder.admit(name, admission)?)))
+    }
+}
+
+/// A response with the guard of its token's quota, until it was written.
+fn guarded(mut response: Response<AnswerBody>, guard: Option<ResponseGuard>) -> Response<AnswerBody> {
+    if let Some(guard) = guard {
+        response.extensions_mut().insert(guard);
+    }
+    response
+}
+
+fn json_body(received: ReceivedBody) -> Result<(Bytes, Option<omni_body::BodyPermit>), Failure> {
+    match received.body {
+        RequestBody::Collected(_, bytes) => Ok((bytes, received.permit)),
+        RequestBody::Streamed(_) => Err(Failure::BadRequest("this route takes a body of JSON".to_owned())),
+    }
+}
+
+fn model_name(name: &str) -> Result<ModelName, Failure> {
+    ModelName::try_from(name.to_owned()).map_err(|_| Failure::NoSuchModel)
+}

@@ -1,0 +1,283 @@
+//! One choice of an answer: from the chunks of the engine to the parts for the client.
+//!
+//! ```text
+//!  Submitted ──answer begins──▶ Streaming ──end──▶ Over
+//!      │                            │ stop string, limit of tokens: the engine is cancelled
+//!      └────────failure─────────────┴──────────▶ Over
+//! ```
+
+use crate::in_flight::InFlightRequest;
+use omni_body::{Chunk, Chunks, StreamKind};
+use omni_engine_client::{Answer, AnswerContent, StreamEnd, StreamRead, StreamReader, Unanswered};
+use omni_engine_protocol::generation::{self as wire, GenerationEvent};
+use omni_generation::guard::{EngineFinish, Guarded};
+use omni_generation::{Alternative, Delta, Finish, FinishReason, OutputGuard, Piece, TokenInfo, Usage};
+use omni_request_error::Failure;
+use omni_tool_parser::Parser;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+use tokio::sync::oneshot;
+
+/// Reply to a submitted request.
+pub(super) type Reply = oneshot::Receiver<Result<Answer, Unanswered>>;
+
+/// A choice.
+#[derive(Debug)]
+pub(super) struct Choice {
+    request: InFlightRequest,
+    source: Source,
+    guard: OutputGuard,
+    parser: Parser,
+    /// End as the engine has reported it.
+    engine_finish: EngineFinish,
+    calls: EngineCalls,
+    /// The client asked for log probabilities.
+    wants_tokens: bool,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// Nothing was answered yet.
+    Submitted(Reply),
+    /// The answer has begun.
+    Streaming(StreamReader),
+    /// Nothing more comes.
+    Over,
+}
+
+/// Tool calls that the engine parses itself.
+#[derive(Debug)]
+struct EngineCalls {
+    begun: usize,
+    /// Number from which ids are made.
+    seed: u64,
+}
+
+/// Beginning of an answer.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub(super) version: Arc<str>,
+    pub(super) sent_at: Instant,
+    pub(super) swap: Option<omni_engine_client::Swap>,
+}
+
+/// Parts of a choice that came together.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    pub(super) deltas: Vec<Delta>,
+    pub(super) tokens: Vec<TokenInfo>,
+    pub(super) finish: Option<Finish>,
+}
+
+/// Progress of a choice.
+#[derive(Debug)]
+pub(super) enum Progress {
+    /// The engine has begun to answer.
+    Begun(Begun),
+    /// Parts, and with the last of them the end.
+    Parts(Parts),
+    /// The choice has failed.
+    Failed(Failure),
+    /// No instance got it before the model was handed over.
+    NotSent,
+}
+
+impl Choice {
+    /// The choice of a request that was submitted.
+    pub(super) fn new(
+        (request, reply): (InFlightRequest, Reply),
+        guard: OutputGuard,
+        parser: Parser,
+        (id_seed, wants_tokens): (u64, bool),
+    ) -> Self {
+        Self {
+            request,
+            source: Source::Submitted(reply),
+            guard,
+            parser,
+            engine_finish: EngineFinish::default(),
+            calls: EngineCalls { begun: 0, seed: id_seed },
+            wants_tokens,
+        }
+    }
+
+    /// Returns true if nothing more comes.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.source, Source::Over)
+    }
+
+    /// Notes that the deadline has passed.
+    pub(super) fn on_deadline(&mut self) {
+        if !self.is_over() {
+            self.request.on_deadline();
+        }
+    }
+
+    /// Next progress. Not to be called once the choice is over.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Progress> {
+        loop {
+            match &mut self.source {
+                Source::Over => return Poll::Pending,
+                Source::Submitted(reply) => {
+                    let reply = std::task::ready!(Pin::new(reply).poll(context));
+                    return Poll::Ready(self.on_reply(reply.unwrap_or(Err(Failure::Died.into()))));
+                }
+                Source::Streaming(reader) => match std::task::ready!(reader.poll_read(context)) {
+                    StreamRead::Chunks(chunks) => {
+                        self.request.on_consumed(chunks.cost());
+                        match self.on_chunks(&chunks) {
+                            Err(failure) => return Poll::Ready(self.fail(failure)),
+                            Ok(parts) if parts.deltas.is_empty() && parts.finish.is_none() => {}
+                            Ok(parts) => return Poll::Ready(Progress::Parts(parts)),
+                        }
+                    }
+                    StreamRead::End(StreamEnd::Complete) => return Poll::Ready(self.on_end()),
+                    StreamRead::End(StreamEnd::Failed(failure)) => {
+                        self.request.on_stream_end(false);
+                        self.source = Source::Over;
+                        return Poll::Ready(Progress::Failed(failure));
+                    }
+                },
+            }
+        }
+    }
+
+    fn on_reply(&mut self, reply: Result<Answer, Unanswered>) -> Progress {
+        match reply {
+            Ok(Answer { content: AnswerContent::Stream(reader), version, sent_at, swap, .. })
+                if reader.kind() == StreamKind::Generation =>
+            {
+                self.source = Source::Streaming(reader);
+                Progress::Begun(Begun { version, sent_at, swap })
+            }
+            Ok(_) => {
+                let why = "the handler of a model that generates text has to return text, or to yield it";
+                self.fail(Failure::AnswerNotSendable(why.to_owned()))
+            }
+            Err(Unanswered::Failed(failure)) => {
+                self.request.on_end();
+                self.source = Source::Over;
+                Progress::Failed(failure)
+            }
+            Err(Unanswered::NotSent(_)) => {
+                self.request.on_end();
+                self.source = Source::Over;
+                Progress::NotSent
+            }
+        }
+    }
+
+    /// Ends the choice for a fault of the engine.
+    fn fail(&mut self, failure: Failure) -> Progress {
+        self.request.cancel_uncounted();
+        self.source = Source::Over;
+        Progress::Failed(failure)
+    }
+
+    fn on_chunks(&mut self, chunks: &Chunks) -> Result<Parts, Failure> {
+        let mut parts = Parts::default();
+        for chunk in chunks.iter() {
+            let finish = match chunk {
+                Chunk::Text(text) => self.on_piece(Piece { bytes: text.into(), token: None }, &mut parts),
+                Chunk::Piece(bytes) => self.on_piece(Piece { bytes: bytes.into(), token: None }, &mut parts),
+                Chunk::Event(json) => self.on_event(json, &mut parts)?,
+                Chunk::Json(_) | Chunk::Bytes(_) => None, // not in generated text
+            };
+            if let Some(finish) = finish {
+                self.request.end_early();
+                self.source = Source::Over;
+                self.finish(finish, &mut parts);
+                break;
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Passes a piece through the guard and the parser. Returns the end if the piece brought it.
+    fn on_piece(&mut self, piece: Piece, parts: &mut Parts) -> Option<Finish> {
+        let mut guarded = Guarded::default();
+        let finish = self.guard.push(piece, &mut guarded);
+        self.take(guarded, parts);
+        finish
+    }
+
+    fn take(&mut self, guarded: Guarded, parts: &mut Parts) {
+        self.parser.push(&guarded.text, &mut parts.deltas);
+        if self.wants_tokens {
+            parts.tokens.extend(guarded.tokens);
+        }
+    }
+
+    fn on_event(&mut self, json: &[u8], parts: &mut Parts) -> Result<Option<Finish>, Failure> {
+        let event = GenerationEvent::parse(json);
+        match event.map_err(|error| Failure::AnswerNotSendable(error.to_string()))? {
+            GenerationEvent::Token(token) => {
+                let bytes = token.bytes.clone().unwrap_or_else(|| token.text.clone().into_bytes());
+                let token = Some(token_info(token));
+                return Ok(self.on_piece(Piece { bytes, token }, parts));
+            }
+            GenerationEvent::Reasoning { text } => parts.deltas.push(Delta::Reasoning(text)),
+            GenerationEvent::ToolCall(call) => self.calls.begin(call, &mut parts.deltas),
+            GenerationEvent::Finish(finish) => {
+                self.engine_finish =
+                    EngineFinish { reason: finish.reason.map(finish_reason), usage: finish.usage.map(usage) };
+            }
+        }
+        Ok(None)
+    }
+
+    /// Ends the choice as the engine did.
+    fn on_end(&mut self) -> Progress {
+        self.request.on_stream_end(true);
+        self.source = Source::Over;
+        let mut parts = Parts::default();
+        let mut guarded = Guarded::default();
+        let finish = self.guard.finish(std::mem::take(&mut self.engine_finish), &mut guarded);
+        self.take(guarded, &mut parts);
+        if let Some(finish) = finish {
+            self.finish(finish, &mut parts);
+        }
+        Progress::Parts(parts)
+    }
+
+    /// Adds the end. An answer with calls that the model has ended waits for their results.
+    fn finish(&mut self, mut finish: Finish, parts: &mut Parts) {
+        let outcome = self.parser.finish(&mut parts.deltas);
+        let has_calls = outcome.calls + self.calls.begun > 0;
+        if has_calls && matches!(finish.reason, FinishReason::Stop { .. }) {
+            finish.reason = FinishReason::ToolCalls;
+        }
+        parts.finish = Some(finish);
+    }
+}
+
+impl EngineCalls {
+    fn begin(&mut self, event: wire::ToolCallEvent, deltas: &mut Vec<Delta>) {
+        let call = self.begun;
+        self.begun += 1;
+        let id = event.id.unwrap_or_else(|| format!("call_{:016x}{call}", self.seed));
+        deltas.push(Delta::CallStart { call, id, name: event.name });
+        deltas.push(Delta::CallArguments { call, text: event.arguments });
+    }
+}
+
+fn token_info(token: wire::TokenEvent) -> TokenInfo {
+    let top = token.top.into_iter().map(|wire::Alternative { text, logprob }| Alternative { text, logprob });
+    TokenInfo { text: token.text, id: token.id, logprob: token.logprob, top: top.collect() }
+}
+
+fn finish_reason(reason: wire::FinishReason) -> FinishReason {
+    match reason {
+        wire::FinishReason::Stop => FinishReason::Stop { sequence: None },
+        wire::FinishReason::Length => FinishReason::Length,
+        wire::FinishReason::ToolCalls => FinishReason::ToolCalls,
+        wire::FinishReason::ContentFilter => FinishReason::ContentFilter,
+    }
+}
+
+fn usage(report: wire::UsageReport) -> Usage {
+    let wire::UsageReport { prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens } = report;
+    Usage { prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens }
+}

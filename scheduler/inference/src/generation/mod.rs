@@ -1,0 +1,100 @@
+//! An answer of generated text in progress: all choices, as one sequence of events.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`request`] | a request of any API to a model: prompts, submission, response |
+//! | [`prompt`] | prompts as the engine gets them, rendered by the model's chat template |
+//! | [`choice`] | one choice, from the chunks of the engine to the parts for the client |
+//! | [`format`](mod@format) | validation of answers that must be JSON |
+//! | [`stream`] | the answer as server-sent events |
+//! | [`whole`] | the answer as one document |
+
+mod choice;
+mod format;
+mod prompt;
+pub(crate) mod request;
+pub(crate) mod stream;
+mod whole;
+
+use choice::{Begun, Choice, Parts, Progress};
+use format::FormatCheck;
+use omni_generation::Usage;
+use omni_request_error::Failure;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+use tokio::time::Sleep;
+
+/// Event of an answer.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// A choice has begun.
+    Begun(Begun),
+    /// Parts of the choice with this number.
+    Parts(usize, Parts),
+    /// All choices have ended; their usage.
+    End(Usage),
+    /// The answer has failed.
+    Failed(Failure),
+    /// No instance got the request before the model was handed over.
+    NotSent,
+}
+
+/// An answer in progress. Dropped before its end, it cancels what runs.
+#[derive(Debug)]
+pub(crate) struct Generation {
+    choices: Vec<Choice>,
+    /// Choices for each prompt.
+    per_prompt: usize,
+    format: FormatCheck,
+    deadline: Pin<Box<Sleep>>,
+    /// Choice that is polled first: the one after the last that had something.
+    first: usize,
+    usage: Usage,
+}
+
+impl Generation {
+    fn new(choices: Vec<Choice>, per_prompt: usize, format: FormatCheck, deadline: Instant) -> Self {
+        let deadline = Box::pin(tokio::time::sleep_until(deadline.into()));
+        Self { choices, per_prompt, format, deadline, first: 0, usage: Usage::default() }
+    }
+
+    /// Next event. Nothing follows an end or a failure.
+    async fn next(&mut self) -> Event {
+        std::future::poll_fn(|context| self.poll(context)).await
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Event> {
+        let count = self.choices.len();
+        for number in (0..count).map(|turn| (self.first + turn) % count.max(1)) {
+            let Some(choice) = self.choices.get_mut(number).filter(|choice| !choice.is_over()) else { continue };
+            if let Poll::Ready(progress) = choice.poll(context) {
+                self.first = number + 1;
+                return Poll::Ready(self.on_progress(number, progress));
+            }
+        }
+        if self.choices.iter().all(Choice::is_over) {
+            return Poll::Ready(Event::End(self.usage));
+        }
+        std::task::ready!(self.deadline.as_mut().poll(context));
+        self.choices.iter_mut().for_each(Choice::on_deadline);
+        Poll::Ready(Event::Failed(Failure::Deadline))
+    }
+
+    fn on_progress(&mut self, number: usize, progress: Progress) -> Event {
+        match progress {
+            Progress::Begun(begun) => Event::Begun(begun),
+            Progress::Failed(failure) => Event::Failed(failure),
+            Progress::NotSent => Event::NotSent,
+            Progress::Parts(parts) => {
+                if let Err(failure) = self.format.check(number, &parts) {
+                    return Event::Failed(failure);
+                }
+                if let Some(finish) = &parts.finish {
+                    self.usage.add(finish.usage, !number.is_multiple_of(self.per_prompt));
+                }
+                Event::Parts(number, parts)
+            }
+        }
+    }
+}

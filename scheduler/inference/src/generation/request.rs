@@ -1,0 +1,226 @@
+//! A request for generated text to one model: checks, prompts, submission, response.
+
+use super::choice::Choice;
+use super::format::FormatCheck;
+use super::prompt::{PreparedPrompt, prepare};
+use super::stream::GenerationBody;
+use super::whole::collect;
+use super::{Event, Generation};
+use crate::answer::{AnswerBody, AnswerStream, keep_response, timing_headers};
+use crate::api::TextCodec;
+use crate::head;
+use crate::run::{Caller, RunApi};
+use crate::templates::TextModel;
+use bytes::{Bytes, BytesMut};
+use hyper::Response;
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use omni_body::{BodyKind, BodyPermit, RequestBody};
+use omni_config::manifest::{Capability, Kind};
+use omni_engine_protocol::frame::RequestKind;
+use omni_generation::guard::GuardLimits;
+use omni_generation::{Capabilities, GenerationRequest, InvalidRequest, OutputGuard, Prompt, ToolChoice};
+use omni_ingress::ReadDeadline;
+use omni_policy::dispatch::hash_name;
+use omni_request_error::Failure;
+use omni_structured_output::Validator;
+use omni_supervisor::clock::unix_ms;
+use omni_supervisor::model::Model;
+use omni_supervisor::model::content::Content;
+use omni_tool_parser::{CompiledTools, Parser, ParserOptions};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A request for generated text, and where it came from.
+pub(crate) struct TextRequest<'a> {
+    pub(crate) api: &'a RunApi,
+    pub(crate) caller: Caller<'a>,
+    pub(crate) model: &'a Arc<Model>,
+    pub(crate) content: &'a Content,
+    pub(crate) request: GenerationRequest,
+    pub(crate) codec: TextCodec,
+    /// Body as it came, for a scheduler that has to serve it in this one's place.
+    pub(crate) original: Bytes,
+    pub(crate) permit: Option<BodyPermit>,
+    pub(crate) deadline: Instant,
+}
+
+impl TextRequest<'_> {
+    /// Serves the request.
+    ///
+    /// # Errors
+    /// The failure, for the codec of the API.
+    pub(crate) async fn serve(mut self) -> Result<Response<AnswerBody>, Failure> {
+        self.check()?;
+        let text_model = self.api.templates.of(self.content, self.deadline).await?;
+        let validator = self.validator()?;
+        let prompts = self.prompts(&text_model).await?;
+        let submitted = Instant::now();
+        let permit = self.permit.take();
+        let mut generation = self.submit(permit, &text_model, &prompts, validator)?;
+        let begun = match generation.next().await {
+            Event::Begun(begun) => begun,
+            Event::Failed(failure) => return Err(self.explain(failure)),
+            Event::NotSent => return self.forward().await,
+            Event::Parts(..) | Event::End(_) => return Err(Failure::Died), // a choice begins before its parts
+        };
+        let metrics = &self.model.metrics;
+        let answered = Instant::now();
+        metrics.observe_wait(begun.sent_at.saturating_duration_since(submitted));
+        metrics.model_time.observe(answered.saturating_duration_since(begun.sent_at).as_secs_f64());
+        metrics.first_byte.observe(answered.saturating_duration_since(self.caller.arrived).as_secs_f64());
+        let mut encoder = self.codec.encoder(&self.request, self.caller.id, unix_ms() / 1000);
+        let mut response = if self.request.stream {
+            let body = GenerationBody::new(generation, encoder);
+            let mut response = Response::new(AnswerBody::Stream(Box::new(AnswerStream::Generation(body))));
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+            response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+            response.extensions_mut().insert(ReadDeadline { at: self.deadline, permit: None });
+            response
+        } else {
+            let Some((completion, permit)) = collect(&mut generation, &self.model.body_budget).await? else {
+                return self.forward().await;
+            };
+            let mut out = BytesMut::new();
+            encoder.whole(&completion, &mut out);
+            let mut bytes = out.freeze();
+            let share = &self.model.body_budget;
+            let (version, permit) = (self.caller.parts.version, Some(permit));
+            let kept = keep_response(&mut bytes, permit, version, share, self.deadline)?;
+            let mut response = Response::new(AnswerBody::full(bytes));
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            if let Some(kept) = kept {
+                response.extensions_mut().insert(kept);
+            }
+            response
+        };
+        timing_headers(response.headers_mut(), (&begun.version, submitted), begun.sent_at, begun.swap, answered);
+        Ok(response)
+    }
+
+    /// Checks that the model can honour the request.
+    fn check(&self) -> Result<(), Failure> {
+        let manifest = &self.content.manifest;
+        if manifest.model.kind != Kind::TextGeneration {
+            let why =
+                format!("`{}` does not generate text: its kind is {:?}", self.model.name, manifest.model.kind.name());
+            return Err(InvalidRequest::unsupported("model", why).into());
+        }
+        let capabilities: Capabilities = manifest.generation.honours.iter().copied().collect();
+        Ok(capabilities.check(&self.request)?)
+    }
+
+    fn has(&self, capability: Capability) -> bool {
+        self.content.manifest.generation.honours.contains(&capability)
+    }
+
+    /// Validator of the answers, unless the engine keeps their form itself.
+    fn validator(&self) -> Result<Option<Validator>, Failure> {
+        let capabilities: Capabilities = self.content.manifest.generation.honours.iter().copied().collect();
+        let validator = Validator::new(&self.request.format)?; // a schema that is none is refused in any case
+        Ok(validator.filter(|_| !capabilities.constrains(&self.request.format)))
+    }
+
+    async fn prompts(&self, text_model: &TextModel) -> Result<Vec<PreparedPrompt>, Failure> {
+        let now = i64::try_from(unix_ms() / 1000).unwrap_or_default();
+        let chat = &self.content.manifest.chat;
+        let mut prompts = Vec::with_capacity(self.request.prompts.len());
+        for prompt in &self.request.prompts {
+            let literals = self.has(Capability::LiteralRanges);
+            prompts.push(prepare(text_model, (chat.render, literals), &self.request, prompt, now).await?);
+        }
+        Ok(prompts)
+    }
+
+    /// Submits all choices of all prompts. The memory of the body is that of the first.
+    fn submit(
+        &self,
+        permit: Option<BodyPermit>,
+        text_model: &TextModel,
+        prompts: &[PreparedPrompt],
+        validator: Option<Validator>,
+    ) -> Result<Generation, Failure> {
+        let per_prompt = self.request.choices.max(1) as usize;
+        let mut permit = permit;
+        let mut choices = Vec::with_capacity(prompts.len() * per_prompt);
+        for (prompt, prepared) in self.request.prompts.iter().zip(prompts) {
+            let tools = match prompt {
+                Prompt::Chat(chat) => Arc::new(CompiledTools::new(&chat.tools)),
+                Prompt::Text(_) | Prompt::Tokens(_) => Arc::default(),
+            };
+            for _ in 0..per_prompt {
+                let id_seed = fastrand::u64(..);
+                let parser =
+                    Parser::new(text_model.dialect, self.parser_options(text_model, prompt, &tools, prepared, id_seed));
+                let pieces = self.request.sampling.max_tokens.filter(|_| !self.has(Capability::MaxTokens));
+                let limits = GuardLimits { stop: self.request.stop.clone(), pieces, prompt_tokens: prepared.tokens };
+                let submitted = self.submit_one(prepared, permit.take())?;
+                let extras = (id_seed, self.request.logprobs.is_some());
+                choices.push(Choice::new(submitted, OutputGuard::new(limits), parser, extras));
+            }
+        }
+        let check = FormatCheck::new(validator, choices.len());
+        Ok(Generation::new(choices, per_prompt, check, self.deadline))
+    }
+
+    fn parser_options(
+        &self,
+        text_model: &TextModel,
+        prompt: &Prompt,
+        tools: &Arc<CompiledTools>,
+        prepared: &PreparedPrompt,
+        id_seed: u64,
+    ) -> ParserOptions {
+        match prompt {
+            Prompt::Chat(chat) => ParserOptions {
+                tools: Arc::clone(tools),
+                tool_choice: chat.tool_choice.clone(),
+                parallel_tool_calls: chat.parallel_tool_calls,
+                reasoning: text_model.reasoning,
+                starts_in_reasoning: prepared.in_reasoning,
+                id_seed,
+                earlier_calls: chat.messages.iter().map(|message| message.tool_calls.len()).sum(),
+            },
+            Prompt::Text(_) | Prompt::Tokens(_) => {
+                ParserOptions { tool_choice: ToolChoice::None, id_seed, ..ParserOptions::default() }
+            }
+        }
+    }
+
+    fn submit_one(
+        &self,
+        prompt: &PreparedPrompt,
+        permit: Option<BodyPermit>,
+    ) -> Result<(crate::in_flight::InFlightRequest, super::choice::Reply), Failure> {
+        let mut head = head::head(self.caller.parts, self.caller.id, None, false);
+        head.kind = Some(RequestKind::TextGeneration);
+        let session = self.request.session.as_deref();
+        if let Some(session) = session {
+            head.session = Some(session.to_owned());
+        }
+        let session = session.map(|session| hash_name(session.as_bytes()));
+        let body = RequestBody::Collected(BodyKind::Json, prompt.body.clone());
+        let submitted = self.caller.submit(
+            self.model,
+            (self.codec.label(), session),
+            (head, body),
+            permit,
+            (self.content, self.deadline),
+        )?;
+        Ok((submitted.request, submitted.reply))
+    }
+
+    /// A deadline that passed while the model's environment was being built says so.
+    fn explain(&self, failure: Failure) -> Failure {
+        match self.model.admission().build.filter(|_| failure == Failure::Deadline) {
+            Some(build) => Failure::DeadlineBuilding { build },
+            None => failure,
+        }
+    }
+
+    /// Sends the request as it came to the successor of this scheduler.
+    async fn forward(&self) -> Result<Response<AnswerBody>, Failure> {
+        let body = (RequestBody::Collected(BodyKind::Json, self.original.clone()), None);
+        let Caller { listener, parts, id, .. } = self.caller;
+        self.api.forwarder().received(listener, parts, body, id, self.deadline).await
+    }
+}

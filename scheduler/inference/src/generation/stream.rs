@@ -1,0 +1,85 @@
+//! An answer of generated text as server-sent events.
+
+use super::{Event, Generation};
+use bytes::{Bytes, BytesMut};
+use hyper::body::{Body, Frame};
+use omni_generation::ResponseEncoder;
+use omni_generation::encoder::StreamFailure;
+use omni_ingress::StreamCut;
+use omni_request_error::Failure;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// Bytes that are rendered before they are written, when more lie ready.
+const WRITE: usize = 64 * 1024;
+
+/// A streamed answer: cancels its request when it is dropped before its end.
+pub struct GenerationBody {
+    generation: Generation,
+    encoder: Box<dyn ResponseEncoder>,
+    /// Rendered bytes that were not written yet.
+    out: BytesMut,
+    ended: bool,
+}
+
+impl fmt::Debug for GenerationBody {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("GenerationBody").field("ended", &self.ended).finish_non_exhaustive()
+    }
+}
+
+impl GenerationBody {
+    pub(super) fn new(generation: Generation, mut encoder: Box<dyn ResponseEncoder>) -> Self {
+        let mut out = BytesMut::new();
+        encoder.start(&mut out);
+        Self { generation, encoder, out, ended: false }
+    }
+
+    fn on_event(&mut self, event: Event) {
+        let out = &mut self.out;
+        match event {
+            Event::Begun(_) => {}
+            Event::Parts(choice, parts) => {
+                if !parts.deltas.is_empty() || !parts.tokens.is_empty() {
+                    self.encoder.deltas(choice, &parts.deltas, &parts.tokens, out);
+                }
+                if let Some(finish) = &parts.finish {
+                    self.encoder.finish(choice, finish, out);
+                }
+            }
+            Event::End(usage) => {
+                self.encoder.end(&usage, out);
+                self.ended = true;
+            }
+            Event::Failed(failure) => self.fail(&failure),
+            Event::NotSent => self.fail(&Failure::ShuttingDown),
+        }
+    }
+
+    fn fail(&mut self, failure: &Failure) {
+        let message = failure.to_string();
+        self.encoder.error(&StreamFailure { message: &message, status: failure.status() }, &mut self.out);
+        self.ended = true;
+    }
+}
+
+impl Body for GenerationBody {
+    type Data = Bytes;
+    type Error = StreamCut;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, StreamCut>>> {
+        let body = self.get_mut();
+        while !body.ended && body.out.len() < WRITE {
+            match body.generation.poll(context) {
+                Poll::Ready(event) => body.on_event(event),
+                Poll::Pending => break,
+            }
+        }
+        match (body.out.is_empty(), body.ended) {
+            (false, _) => Poll::Ready(Some(Ok(Frame::data(body.out.split().freeze())))),
+            (true, true) => Poll::Ready(None),
+            (true, false) => Poll::Pending,
+        }
+    }
+}

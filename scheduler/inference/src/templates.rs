@@ -1,0 +1,135 @@
+//! Chat templates and parsers of models, read from their snapshots once for each content.
+
+use omni_chat_template::{ChatTemplate, LoadError, TemplateSource};
+use omni_config::manifest::{AUTO, Kind, Manifest};
+use omni_launcher_client::{LauncherHandle, NodeFiles};
+use omni_node_protocol::id::SnapshotDigest;
+use omni_request_error::Failure;
+use omni_supervisor::model::content::Content;
+use omni_tool_parser::{Dialect, ReasoningFormat};
+use std::collections::HashMap;
+use std::io::Read;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Most contents whose templates are kept. Templates take some hundred kilobytes each.
+const MOST: usize = 256;
+/// Longest file that is read, in bytes: the added tokens of a large vocabulary take a few megabytes.
+const LONGEST: u64 = 64 << 20;
+/// Advice of a refusal while the launcher does not answer.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// What the node knows of a content that generates text.
+#[derive(Debug)]
+pub(crate) struct TextModel {
+    /// Chat template; `None`: the model has none.
+    pub(crate) template: Option<ChatTemplate>,
+    /// Dialect of tool calls in its output.
+    pub(crate) dialect: Dialect,
+    /// Form of reasoning in its output.
+    pub(crate) reasoning: Option<ReasoningFormat>,
+}
+
+/// Contents whose files were read.
+#[derive(Debug)]
+pub(crate) struct Templates {
+    launcher: LauncherHandle,
+    loaded: Mutex<HashMap<SnapshotDigest, Arc<TextModel>>>,
+}
+
+impl Templates {
+    pub(crate) fn new(launcher: LauncherHandle) -> Self {
+        Self { launcher, loaded: Mutex::default() }
+    }
+
+    /// Templates of a content, read at its first request.
+    ///
+    /// # Errors
+    /// The launcher does not answer, or the author's files cannot be used.
+    pub(crate) async fn of(&self, content: &Content, deadline: Instant) -> Result<Arc<TextModel>, Failure> {
+        if let Some(model) = self.loaded().get(&content.snapshot) {
+            return Ok(Arc::clone(model));
+        }
+        let unavailable = || Failure::CannotStart { retry_after: RETRY_AFTER };
+        let files = self.launcher.open_files(&content.snapshot).map_err(|_| unavailable())?;
+        let files = tokio::time::timeout_at(deadline.into(), files).await.map_err(|_| Failure::Deadline)?;
+        let (files, manifest) = (files.map_err(|_| unavailable())?, content.manifest.clone());
+        // Files are read and compiled aside: that takes milliseconds.
+        let read = tokio::task::spawn_blocking(move || TextModel::read(&files, &manifest));
+        let model = read.await.map_err(|_| unavailable())?.map_err(|error| {
+            tracing::warn!(snapshot = %content.snapshot, error = omni_log::chain(&error), "the chat template cannot be used");
+            Failure::Raised
+        })?;
+        let model = Arc::new(model);
+        let mut loaded = self.loaded();
+        if loaded.len() >= MOST {
+            loaded.clear(); // read again by their next requests
+        }
+        loaded.insert(content.snapshot.clone(), Arc::clone(&model));
+        Ok(model)
+    }
+
+    fn loaded(&self) -> MutexGuard<'_, HashMap<SnapshotDigest, Arc<TextModel>>> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Files of a content that cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum TextModelError {
+    /// A file cannot be read.
+    #[error("`{name}` cannot be read")]
+    File {
+        name: String,
+        #[source]
+        error: std::io::Error,
+    },
+    /// The template cannot be used.
+    #[error(transparent)]
+    Template(#[from] LoadError),
+    /// A parser that there is none of.
+    #[error("`{key}` in [chat] of omni.toml is {name:?}: write one of {}", known.join(", "))]
+    Parser { key: &'static str, name: String, known: Vec<&'static str> },
+}
+
+impl TextModel {
+    fn read(files: &NodeFiles, manifest: &Manifest) -> Result<Self, TextModelError> {
+        debug_assert_eq!(manifest.model.kind, Kind::TextGeneration);
+        let text = |name: &str| {
+            let Some(file) = files.get(name) else { return Ok(None) };
+            let mut text = String::new();
+            let read = file.take(LONGEST).read_to_string(&mut text);
+            read.map_err(|error| TextModelError::File { name: name.to_owned(), error })?;
+            Ok::<_, TextModelError>(Some(text))
+        };
+        let (jinja, tokenizer) = (text("chat_template.jinja")?, text("tokenizer_config.json")?);
+        let source = TemplateSource { jinja: jinja.as_deref(), tokenizer_config: tokenizer.as_deref() };
+        let template = match ChatTemplate::new(&source) {
+            Ok(template) => Some(template),
+            Err(LoadError::Missing) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let printed = template.as_ref().and(jinja.or(tokenizer)).unwrap_or_default();
+        let (dialects, formats) = (&Dialect::ALL, &ReasoningFormat::ALL);
+        let dialect = match manifest.chat.tool_parser.as_str() {
+            AUTO => Dialect::of_template(&printed).unwrap_or(Dialect::None),
+            name => Dialect::of_name(name).ok_or_else(|| TextModelError::unknown("tool-parser", name, dialects))?,
+        };
+        let reasoning = match manifest.chat.reasoning_parser.as_str() {
+            AUTO => ReasoningFormat::of_template(&printed),
+            "none" => None,
+            name => {
+                let format = ReasoningFormat::of_name(name);
+                Some(format.ok_or_else(|| TextModelError::unknown("reasoning-parser", name, formats))?)
+            }
+        };
+        Ok(Self { template, dialect, reasoning })
+    }
+}
+
+impl TextModelError {
+    fn unknown<T>(key: &'static str, name: &str, known: &[(&'static str, T)]) -> Self {
+        let known = known.iter().map(|(known, _)| *known).collect();
+        Self::Parser { key, name: name.to_owned(), known }
+    }
+}
