@@ -62,6 +62,12 @@ def test_a_streamed_tool_call(client):
     assert final.content[-1].input == {"city": "Paris"} and final.stop_reason == "tool_use"
 
 
+def test_tokens_are_counted_by_the_model(client):
+    count = client.messages.count_tokens(model="chat", messages=user("hello")).input_tokens
+    answer = client.messages.create(model="chat", max_tokens=100, messages=user("hello"))
+    assert count == answer.usage.input_tokens
+
+
 def test_limits(client):
     cut = client.messages.create(model="chat", max_tokens=2, messages=user("count 9"))
     assert (cut.content[0].text, cut.stop_reason) == ("1 2", "max_tokens")

@@ -119,3 +119,16 @@ def test_a_deadline_is_reported_once():
         assert raised.value.status_code == 504
         assert raised.value.errors[0].code == 3007
         assert time.monotonic() - began < 20
+
+
+def test_generated_text_in_the_native_form(client):
+    answer = client.ai.run("chat", account_id="x", prompt="hello")
+    assert answer["response"] == "You said: hello" and answer["usage"]["total_tokens"] > 0
+    extra = {"messages": [{"role": "user", "content": "weather"}], "tools": [{"name": "get_weather", "parameters": {}}]}
+    calls = client.ai.run("chat", account_id="x", prompt=None, extra_body=extra)["tool_calls"]
+    assert [(call["name"], call["arguments"]) for call in calls] == [("get_weather", {"city": "Paris"})]
+
+
+def test_embeddings_in_the_native_form(client):
+    answer = client.ai.run("vectors", account_id="x", text=["hello", "you"])
+    assert answer == {"shape": [2, 3], "data": [[5.0, 2.0, 104.0], [3.0, 2.0, 121.0]]}

@@ -1,4 +1,4 @@
-"""The official `openai` SDK, unmodified, against a node: chat, streams, tools, parsed answers, completions, embeddings, errors.
+"""The official `openai` SDK, unmodified, against a node: chat, tools, completions, embeddings, responses, errors.
 
 Run by `tests/functional/clients.rs`, which starts the node and its models and says where it listens in OMNI_URL.
 """
@@ -170,3 +170,33 @@ def test_the_prefix_of_the_workers_ai_api():
     with openai.OpenAI(api_key="token", base_url=base, max_retries=0) as client:
         answer = client.chat.completions.create(model="chat", messages=user("hello"))
     assert answer.choices[0].message.content == "You said: hello"
+
+
+def test_a_response(client):
+    answer = client.responses.create(model="chat", input="hello", store=False)
+    assert (answer.output_text, answer.status) == ("You said: hello", "completed")
+    assert answer.usage.total_tokens > 0
+
+
+def test_a_streamed_response(client):
+    with client.responses.stream(model="chat", input="count 4", store=False) as stream:
+        kinds = [event.type for event in stream]
+        final = stream.get_final_response()
+    assert final.output_text == "1 2 3 4"
+    assert kinds[0] == "response.created" and kinds[-1] == "response.completed"
+
+
+def test_a_tool_call_of_a_response(client):
+    tool = {"type": "function", "strict": False, **TOOL["function"]}
+    answer = client.responses.create(model="chat", input="weather", tools=[tool], store=False)
+    call = answer.output[-1]
+    assert (call.type, call.name, call.arguments) == ("function_call", "get_weather", '{"city": "Paris"}')
+    history = [{"role": "user", "content": "weather"}, call.model_dump(exclude_none=True)]
+    history.append({"type": "function_call_output", "call_id": call.call_id, "output": "sun"})
+    answer = client.responses.create(model="chat", input=history, tools=[tool], store=False)
+    assert answer.output_text == "The result is known."
+
+
+def test_what_needs_a_store_is_refused(client):
+    with pytest.raises(openai.BadRequestError):
+        client.responses.create(model="chat", input="hello", previous_response_id="resp_1")

@@ -1,6 +1,6 @@
 //! Clients that we did not write, unmodified, against a node.
 
-use omni_tests::Node;
+use omni_tests::{Node, NodeBuilder};
 use std::path::Path;
 use std::process::Command;
 
@@ -45,7 +45,7 @@ def handle_request(request, context):
 
 #[test]
 fn the_cloudflare_sdk_works_unmodified() {
-    let node = Node::builder()
+    let node = with_text_models(Node::builder())
         .model("echo", &[("model.py", ECHO)])
         .model("@cf/meta/echo", &[("model.py", ECHO)])
         .model("hello", &[("model.py", HELLO)])
@@ -73,12 +73,16 @@ fn client_model(name: &str) -> Vec<(String, String)> {
 
 /// A node with a model that generates text by a script, and one that makes embeddings.
 fn text_node() -> Node {
+    with_text_models(Node::builder()).start()
+}
+
+fn with_text_models(builder: NodeBuilder) -> NodeBuilder {
     let (chat, vectors) = (client_model("chat"), client_model("vectors"));
     let files = |files: &'static [(String, String)]| -> Vec<(&'static str, &'static str)> {
         files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect()
     };
     let (chat, vectors) = (files(chat.leak()), files(vectors.leak()));
-    Node::builder().model("chat", &chat).model("vectors", &vectors).start()
+    builder.model("chat", &chat).model("vectors", &vectors)
 }
 
 /// Runs a file of `tests/clients` against a node.
@@ -102,4 +106,9 @@ fn the_openai_sdk_works_unmodified() {
 #[test]
 fn the_anthropic_sdk_works_unmodified() {
     run_clients(&text_node(), "test_anthropic.py");
+}
+
+#[test]
+fn the_suite_of_langchain_passes() {
+    run_clients(&text_node(), "test_langchain.py");
 }

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod embedding;
 mod envelope;
 mod error;
 mod events;
@@ -9,6 +10,7 @@ mod operations;
 mod routes;
 mod text;
 
+pub use embedding::{embedding_answer, embedding_texts};
 pub use envelope::{Envelope, envelope};
 pub use error::{code_of_handler, error_response};
 pub use events::StreamEncoder;

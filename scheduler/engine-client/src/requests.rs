@@ -21,7 +21,7 @@ use omni_engine_protocol::frame::{
 };
 use omni_policy::InstanceNumber;
 use omni_policy::dispatch::RequestId;
-use omni_request_error::Failure;
+use omni_request_error::{Failure, InvalidRequest};
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -287,9 +287,10 @@ fn failure(header: &Header, payload: &[u8]) -> Result<Failure, ProtocolViolation
     let origin = ErrorOrigin::from_byte(header.flags).ok_or(ProtocolViolation::Content)?;
     let body: ErrorBody = serde_json::from_slice(payload).map_err(|_| ProtocolViolation::Content)?;
     Ok(match origin {
-        ErrorOrigin::Handler if (400..600).contains(&header.code) => {
-            Failure::Handler { status: header.code, message: body.message }
-        }
+        ErrorOrigin::Handler if (400..600).contains(&header.code) => match body.parameter {
+            Some(parameter) if header.code == 400 => InvalidRequest::new(parameter, body.message).into(),
+            Some(_) | None => Failure::Handler { status: header.code, message: body.message },
+        },
         ErrorOrigin::Handler => return Err(ProtocolViolation::Content),
         ErrorOrigin::Raised | ErrorOrigin::Unserialisable => Failure::Raised,
         ErrorOrigin::Cancelled => Failure::Cancelled,

@@ -1,7 +1,10 @@
 //! Run API: one request to one model.
 
 use crate::answer::{AnswerBody, reserve, respond, timing_headers};
+use crate::api::TextCodec;
+use crate::api::embeddings::native_embeddings;
 use crate::forward::{Forwarder, Listener};
+use crate::generation::request::TextRequest;
 use crate::head::{self, REQUEST_ID, priority, request_id, timeout};
 use crate::in_flight::InFlightRequest;
 use crate::templates::Templates;
@@ -9,6 +12,7 @@ use hyper::body::Incoming;
 use hyper::http::request::Parts;
 use hyper::{Request, Response};
 use omni_body::{BodyPermit, BudgetShare, RequestBody};
+use omni_config::manifest::Kind;
 use omni_engine_client::{Answer, AnswerContent, Request as EngineRequest, Unanswered};
 use omni_engine_protocol::frame::RequestHead;
 use omni_ingress::body::{self, BodyLimits, IncomingBody, ReceivedBody, RunningUpload, Upload};
@@ -214,6 +218,9 @@ impl ModelRequest<'_> {
         let content = self.api.content(self.model).await?;
         let deadline = self.caller.arrived + timeout(&self.caller.parts.headers, &content);
         let mut received = self.receive(incoming, &content, deadline).await?;
+        if let Some(response) = self.typed(&mut received, &content, deadline).await {
+            return response;
+        }
         let mut upload = received.upload.take().map(Upload::begin);
         let ReceivedBody { body, length, handed_over, permit, upload: _ } = received;
         let head = head::head(self.caller.parts, self.caller.id, length, handed_over);
@@ -235,6 +242,34 @@ impl ModelRequest<'_> {
             *incoming = IncomingBody::Complete;
         }
         self.respond(answer, request, upload, at)
+    }
+
+    /// Serves a request to a model of a kind whose requests the node reads, in the native form of the API. `None`: the model gets
+    /// the body as it is.
+    async fn typed(
+        &self,
+        received: &mut ReceivedBody,
+        content: &Content,
+        deadline: Instant,
+    ) -> Option<Result<Response<AnswerBody>, Failure>> {
+        let kind = content.manifest.model.kind;
+        if !matches!(kind, Kind::TextGeneration | Kind::Embeddings) {
+            return None;
+        }
+        let RequestBody::Collected(_, original) = &received.body else {
+            return Some(Err(Failure::BadRequest("this model takes a body of JSON".to_owned())));
+        };
+        let (original, permit) = (original.clone(), received.permit.take());
+        let Self { api, caller, model } = *self;
+        if kind == Kind::Embeddings {
+            return Some(native_embeddings(api, caller, model, (original, permit), (content, deadline)).await);
+        }
+        let codec = TextCodec::Native;
+        let request = match omni_workers_ai::text_request(model.name.as_str(), &original) {
+            Ok(request) => request,
+            Err(invalid) => return Some(Err(invalid.into())),
+        };
+        Some(TextRequest { api, caller, model, content, request, codec, original, permit, deadline }.serve().await)
     }
 
     /// Receives the body, or begins to stream it.

@@ -8,22 +8,25 @@ from omni import Finish, TextGeneration, Token, Usage
 CALL = '<tool_call>\n{"name": "%s", "arguments": %s}\n</tool_call>'
 
 
+ANSWERS = {
+    "weather": CALL % ("get_weather", '{"city": "Paris"}'),
+    "two calls": "\n".join(CALL % ("get_weather", json.dumps({"city": city})) for city in ("Paris", "Rome")),
+    "think": "<think>\nLet me see.\n</think>\n\nAnswer",
+    "person": json.dumps({"name": "Ada", "age": 36}),
+    "no person": json.dumps({"name": "Ada", "age": "old"}),
+}
+
+
 def script(said, prompt):
     if "<tool_response>" in prompt:
         return "The result is known."
-    if said == "weather":
-        return CALL % ("get_weather", '{"city": "Paris"}')
-    if said == "two calls":
-        return CALL % ("get_weather", '{"city": "Paris"}') + "\n" + CALL % ("get_weather", '{"city": "Rome"}')
-    if said == "think":
-        return "<think>\nLet me see.\n</think>\n\nAnswer"
-    if said == "person":
-        return json.dumps({"name": "Ada", "age": 36})
-    if said == "no person":
-        return json.dumps({"name": "Ada", "age": "old"})
     if said.startswith("count "):
         return " ".join(str(number) for number in range(1, int(said[6:]) + 1))
-    return f"You said: {said}"
+    return ANSWERS.get(said, f"You said: {said}")
+
+
+def count_tokens(text_or_messages, context):
+    return len(str(text_or_messages).split())
 
 
 def handle_request(request: TextGeneration, context):

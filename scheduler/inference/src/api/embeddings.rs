@@ -4,13 +4,14 @@ use super::{ApiRequest, guarded, json_body, model_name};
 use crate::answer::{AnswerBody, keep_response, timing_headers};
 use crate::forward::Listener;
 use crate::head::{self, timeout};
-use crate::run::{Caller, Outcome};
-use bytes::Bytes;
+use crate::in_flight::InFlightRequest;
+use crate::run::{Caller, Outcome, RunApi};
+use bytes::{Bytes, BytesMut};
 use hyper::Response;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use omni_body::{BodyKind, RequestBody};
+use omni_body::{BodyKind, BodyPermit, RequestBody, StreamKind};
 use omni_config::manifest::Kind;
-use omni_engine_client::AnswerContent;
+use omni_engine_client::{AnswerContent, StreamEnd, StreamRead, StreamReader};
 use omni_engine_protocol::frame::RequestKind;
 use omni_engine_protocol::task::{EmbeddingsAnswer, EmbeddingsInput};
 use omni_generation::InvalidRequest;
@@ -19,10 +20,38 @@ use omni_openai::{EmbeddingRequest, Input, embedding_answer, embedding_request};
 use omni_policy::dispatch::hash_name;
 use omni_request_error::Failure;
 use omni_supervisor::metrics::Api;
+use omni_supervisor::model::Model;
+use omni_supervisor::model::content::Content;
+use std::sync::Arc;
 use std::time::Instant;
 
+/// Longest answer, in bytes: that of any other answer.
+const LONGEST_ANSWER: u64 = 64 * 1024 * 1024;
+/// Bytes of an answer that are reserved at once.
+const STEP: u64 = 64 * 1024;
 /// Bytes of text that count as one token where the model does not count.
 const BYTES_PER_TOKEN: u64 = 4;
+
+/// Form of the answer.
+#[derive(Debug)]
+enum Form {
+    /// OpenAI.
+    OpenAi(EmbeddingRequest),
+    /// Run API of Workers AI.
+    Native(Vec<String>),
+}
+
+/// Request for embeddings to one model.
+struct EmbeddingCall<'a> {
+    api: &'a RunApi,
+    caller: Caller<'a>,
+    model: &'a Arc<Model>,
+    content: &'a Content,
+    deadline: Instant,
+    form: Form,
+    /// Body as it came, for a scheduler that has to serve it in this one's place.
+    original: Bytes,
+}
 
 impl ApiRequest<'_> {
     pub(super) async fn embeddings(&self, incoming: &mut IncomingBody) -> Result<Response<AnswerBody>, Failure> {
@@ -45,71 +74,157 @@ impl ApiRequest<'_> {
             }
             let deadline = self.arrived + timeout(&self.parts.headers, &content);
             let caller = Caller { listener: Listener::Data, parts: self.parts, id: self.id, arrived: self.arrived };
-            let mut head = head::head(self.parts, self.id, None, false);
-            head.kind = Some(RequestKind::Embeddings);
-            let session = request.session.as_deref().map(|session| hash_name(session.as_bytes()));
-            let body = RequestBody::Collected(BodyKind::Json, input(&request)?);
-            let call = (head, body);
-            let submitted = caller.submit(&model, (Api::OpenAi, session), call, permit, (&content, deadline))?;
-            let at = submitted.at;
-            match submitted.wait(&model, &mut None, deadline).await? {
-                Outcome::NotSent(_) => {
-                    let body = (RequestBody::Collected(BodyKind::Json, original.clone()), None);
-                    self.api.forwarder().received(Listener::Data, self.parts, body, self.id, deadline).await
-                }
-                Outcome::Answer(answer, mut in_flight) => {
-                    let (AnswerContent::Bytes(bytes), sent_at, swap) = (answer.content, answer.sent_at, answer.swap)
-                    else {
-                        return Err(Failure::AnswerNotSendable("it is no list of embeddings".to_owned()));
-                    };
-                    let mut json = render(&request, &bytes)?;
-                    in_flight.on_stream_end(true);
-                    let share = &model.body_budget;
-                    let kept = keep_response(&mut json, answer.permit, self.parts.version, share, deadline)?;
-                    let mut response = Response::new(AnswerBody::full(json));
-                    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-                    if let Some(kept) = kept {
-                        response.extensions_mut().insert(kept);
-                    }
-                    timing_headers(response.headers_mut(), (&answer.version, at), sent_at, swap, Instant::now());
-                    Ok(response)
-                }
-            }
+            let (api, model, content, form) = (self.api, &model, &*content, Form::OpenAi(request));
+            EmbeddingCall { api, caller, model, content, deadline, form, original }.serve(permit).await
         };
         let served = served.await.inspect_err(|failure| self.api.count_failure(&model, Api::OpenAi, failure, self.id));
         Ok(guarded(served?, guard))
     }
 }
 
-/// Body for the model.
-fn input(request: &EmbeddingRequest) -> Result<Bytes, Failure> {
-    let mut input = EmbeddingsInput { dimensions: request.dimensions, ..EmbeddingsInput::default() };
-    let texts = request.inputs.iter().map(|input| match input {
-        Input::Text(text) => Some(text.clone()),
-        Input::Tokens(_) => None,
-    });
-    let tokens = request.inputs.iter().map(|input| match input {
-        Input::Tokens(tokens) => Some(tokens.clone()),
-        Input::Text(_) => None,
-    });
-    input.texts = texts.collect();
-    if input.texts.is_none() {
-        input.tokens = tokens.collect();
-    }
-    let bytes = serde_json::to_vec(&input).map_err(|error| Failure::BadRequest(error.to_string()))?;
-    Ok(bytes.into())
+/// Serves a request for embeddings in the native form of the run API.
+pub(crate) async fn native_embeddings(
+    api: &RunApi,
+    caller: Caller<'_>,
+    model: &Arc<Model>,
+    (original, permit): (Bytes, Option<BodyPermit>),
+    (content, deadline): (&Content, Instant),
+) -> Result<Response<AnswerBody>, Failure> {
+    let form = Form::Native(omni_workers_ai::embedding_texts(&original)?);
+    EmbeddingCall { api, caller, model, content, deadline, form, original }.serve(permit).await
 }
 
-/// Answer for the client.
-fn render(request: &EmbeddingRequest, bytes: &[u8]) -> Result<Bytes, Failure> {
-    let answer = EmbeddingsAnswer::parse(bytes).map_err(|error| Failure::AnswerNotSendable(error.to_string()))?;
-    let (given, asked) = (answer.header.count, request.inputs.len());
-    if given != asked {
-        return Err(Failure::AnswerNotSendable(format!("it has {given} embeddings for {asked} inputs")));
+impl EmbeddingCall<'_> {
+    async fn serve(self, permit: Option<BodyPermit>) -> Result<Response<AnswerBody>, Failure> {
+        let Caller { listener, parts, id, .. } = self.caller;
+        let mut head = head::head(parts, id, None, false);
+        head.kind = Some(RequestKind::Embeddings);
+        let (api, session) = match &self.form {
+            Form::OpenAi(request) => (Api::OpenAi, request.session.as_deref()),
+            Form::Native(_) => (Api::WorkersAi, None),
+        };
+        let session = session.map(|session| hash_name(session.as_bytes()));
+        let body = RequestBody::Collected(BodyKind::Json, self.form.input()?);
+        let target = (self.content, self.deadline);
+        let submitted = self.caller.submit(self.model, (api, session), (head, body), permit, target)?;
+        let at = submitted.at;
+        let (answer, mut in_flight) = match submitted.wait(self.model, &mut None, self.deadline).await? {
+            Outcome::Answer(answer, in_flight) => (*answer, in_flight),
+            Outcome::NotSent(_) => {
+                let body = (RequestBody::Collected(BodyKind::Json, self.original.clone()), None);
+                return self.api.forwarder().received(listener, parts, body, id, self.deadline).await;
+            }
+        };
+        let collected = match answer.content {
+            AnswerContent::Bytes(bytes) => {
+                in_flight.on_end();
+                Ok(bytes)
+            }
+            // Long answers come in chunks.
+            AnswerContent::Stream(reader) if reader.kind() == StreamKind::Bytes => {
+                self.collect(reader, &mut in_flight).await
+            }
+            AnswerContent::Json(_) | AnswerContent::Stream(_) => {
+                Err(Failure::AnswerNotSendable("it is no list of embeddings".to_owned()))
+            }
+        };
+        let bytes = collected.inspect_err(|_| in_flight.cancel_uncounted())?;
+        let mut json = self.form.render(&bytes)?;
+        in_flight.on_stream_end(true);
+        let share = &self.model.body_budget;
+        let kept = keep_response(&mut json, answer.permit, parts.version, share, self.deadline)?;
+        let mut response = Response::new(AnswerBody::full(json));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(kept) = kept {
+            response.extensions_mut().insert(kept);
+        }
+        let (version, now) = (&answer.version, Instant::now());
+        timing_headers(response.headers_mut(), (version, at), answer.sent_at, answer.swap, now);
+        Ok(response)
     }
-    let vectors: Vec<Vec<f32>> = (0..given).map(|at| answer.embedding(at).collect()).collect();
-    let tokens = answer.header.usage.map_or_else(|| estimate(request), |usage| usage.prompt_tokens);
-    Ok(embedding_answer(request, &vectors, tokens))
+}
+
+impl EmbeddingCall<'_> {
+    /// Collects an answer that comes in chunks.
+    async fn collect(&self, mut reader: StreamReader, in_flight: &mut InFlightRequest) -> Result<Bytes, Failure> {
+        let (mut all, mut permit) = (BytesMut::new(), self.model.body_budget.body());
+        let deadline = tokio::time::sleep_until(self.deadline.into());
+        tokio::pin!(deadline);
+        loop {
+            let read = tokio::select! {
+                biased;
+                read = std::future::poll_fn(|context| reader.poll_read(context)) => read,
+                () = &mut deadline => {
+                    in_flight.on_deadline();
+                    return Err(Failure::Deadline);
+                }
+            };
+            match read {
+                StreamRead::Chunks(chunks) => {
+                    in_flight.on_consumed(chunks.cost());
+                    let Ok(bytes) = chunks.into_bytes() else { return Err(Failure::Died) }; // a stream of bytes has no other
+                    let length = (all.len() + bytes.len()) as u64;
+                    if length > LONGEST_ANSWER {
+                        let why = format!("its embeddings are longer than {LONGEST_ANSWER} bytes");
+                        return Err(Failure::AnswerNotSendable(why));
+                    }
+                    if length > permit.bytes() && !permit.grow(length.max(STEP) - permit.bytes(), Instant::now()) {
+                        return Err(Failure::AnswerNotKept);
+                    }
+                    all.extend_from_slice(&bytes);
+                }
+                StreamRead::End(StreamEnd::Complete) => return Ok(all.freeze()),
+                StreamRead::End(StreamEnd::Failed(failure)) => return Err(failure),
+            }
+        }
+    }
+}
+
+impl Form {
+    /// Body for the model.
+    fn input(&self) -> Result<Bytes, Failure> {
+        let input = match self {
+            Self::OpenAi(request) => input(request),
+            Self::Native(texts) => EmbeddingsInput { texts: Some(texts.clone()), ..EmbeddingsInput::default() },
+        };
+        let bytes = serde_json::to_vec(&input).map_err(|error| Failure::BadRequest(error.to_string()))?;
+        Ok(bytes.into())
+    }
+
+    /// Answer for the client.
+    fn render(&self, bytes: &[u8]) -> Result<Bytes, Failure> {
+        let answer = EmbeddingsAnswer::parse(bytes).map_err(|error| Failure::AnswerNotSendable(error.to_string()))?;
+        let given = answer.header.count;
+        let asked = match self {
+            Self::OpenAi(request) => request.inputs.len(),
+            Self::Native(texts) => texts.len(),
+        };
+        if given != asked {
+            return Err(Failure::AnswerNotSendable(format!("it has {given} embeddings for {asked} inputs")));
+        }
+        let vectors: Vec<Vec<f32>> = (0..given).map(|at| answer.embedding(at).collect()).collect();
+        Ok(match self {
+            Self::Native(_) => omni_workers_ai::embedding_answer(&vectors),
+            Self::OpenAi(request) => {
+                let tokens = answer.header.usage.map_or_else(|| estimate(request), |usage| usage.prompt_tokens);
+                embedding_answer(request, answer.numbers, answer.header.dimensions, tokens)
+            }
+        })
+    }
+}
+
+fn input(request: &EmbeddingRequest) -> EmbeddingsInput {
+    let text = |input: &Input| match input {
+        Input::Text(text) => Some(text.clone()),
+        Input::Tokens(_) => None,
+    };
+    let tokens = |input: &Input| match input {
+        Input::Tokens(tokens) => Some(tokens.clone()),
+        Input::Text(_) => None,
+    };
+    let texts: Option<Vec<String>> = request.inputs.iter().map(text).collect();
+    let tokens = if texts.is_none() { request.inputs.iter().map(tokens).collect() } else { None };
+    EmbeddingsInput { texts, tokens, dimensions: request.dimensions }
 }
 
 fn estimate(request: &EmbeddingRequest) -> u64 {

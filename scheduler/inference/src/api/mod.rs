@@ -1,6 +1,7 @@
 //! APIs beside the run API: OpenAI's and Anthropic's. The model of a request is named in its body.
 
-mod embeddings;
+mod count;
+pub(crate) mod embeddings;
 mod models;
 
 use crate::answer::AnswerBody;
@@ -19,9 +20,10 @@ use omni_config::name::ModelName;
 use omni_generation::{GenerationRequest, InvalidRequest, ResponseEncoder};
 use omni_ingress::body::{self, BodyLimits, IncomingBody, ReceivedBody};
 use omni_ingress::{AlreadyAdmitted, BodyUnread, ResponseGuard};
-use omni_openai::{ChatEncoder, CompletionEncoder};
+use omni_openai::{ChatEncoder, CompletionEncoder, ResponseEcho, ResponsesEncoder};
 use omni_request_error::Failure;
 use omni_supervisor::metrics::Api;
+use omni_workers_ai::NativeEncoder;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -39,28 +41,46 @@ pub(crate) enum ApiRoute {
     Anthropic(omni_anthropic::Route),
 }
 
-/// Codec of generated text.
+/// Form of requests for generated text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TextForm {
+    /// Chat completions of OpenAI.
+    Chat,
+    /// Completions of OpenAI.
+    Completion,
+    /// Responses of OpenAI.
+    Responses,
+    /// Messages of Anthropic.
+    Messages,
+}
+
+/// Codec of the answer to one request for generated text.
+#[derive(Debug)]
 pub(crate) enum TextCodec {
     /// Chat completions of OpenAI.
     Chat,
     /// Completions of OpenAI.
     Completion,
+    /// Responses of OpenAI, which repeat a part of their request.
+    Responses(Box<ResponseEcho>),
     /// Messages of Anthropic.
     Messages,
+    /// Run API of Workers AI.
+    Native,
 }
 
 impl TextCodec {
     /// API of the codec.
-    pub(crate) fn label(self) -> Api {
+    pub(crate) fn label(&self) -> Api {
         match self {
-            Self::Chat | Self::Completion => Api::OpenAi,
+            Self::Chat | Self::Completion | Self::Responses(_) => Api::OpenAi,
             Self::Messages => Api::Anthropic,
+            Self::Native => Api::WorkersAi,
         }
     }
 
     /// Encoder of the answer to a request. `id`: that of the request; `created`: seconds since 1970.
-    pub(crate) fn encoder(self, request: &GenerationRequest, id: &[u8], created: u64) -> Box<dyn ResponseEncoder> {
+    pub(crate) fn encoder(&self, request: &GenerationRequest, id: &[u8], created: u64) -> Box<dyn ResponseEncoder> {
         let id: String = String::from_utf8_lossy(id).chars().filter(char::is_ascii_alphanumeric).collect();
         let model = request.model.clone();
         match self {
@@ -68,16 +88,33 @@ impl TextCodec {
             Self::Completion => {
                 Box::new(CompletionEncoder::new(omni_openai::AnswerHead { id, created, model }, request))
             }
+            Self::Responses(echo) => {
+                Box::new(ResponsesEncoder::new(omni_openai::AnswerHead { id, created, model }, (**echo).clone()))
+            }
             Self::Messages => Box::new(AnthropicEncoder::new(omni_anthropic::AnswerHead { id, model }, 0)),
+            Self::Native => Box::new(NativeEncoder::new(request)),
+        }
+    }
+}
+
+impl TextForm {
+    fn api(self) -> Api {
+        match self {
+            Self::Chat | Self::Completion | Self::Responses => Api::OpenAi,
+            Self::Messages => Api::Anthropic,
         }
     }
 
-    fn read(self, json: &[u8]) -> Result<GenerationRequest, InvalidRequest> {
-        match self {
-            Self::Chat => omni_openai::chat_request(json),
-            Self::Completion => omni_openai::completion_request(json),
-            Self::Messages => omni_anthropic::message_request(json),
-        }
+    fn read(self, json: &[u8]) -> Result<(GenerationRequest, TextCodec), InvalidRequest> {
+        Ok(match self {
+            Self::Chat => (omni_openai::chat_request(json)?, TextCodec::Chat),
+            Self::Completion => (omni_openai::completion_request(json)?, TextCodec::Completion),
+            Self::Responses => {
+                let (request, echo) = omni_openai::responses_request(json)?;
+                (request, TextCodec::Responses(Box::new(echo)))
+            }
+            Self::Messages => (omni_anthropic::message_request(json)?, TextCodec::Messages),
+        })
     }
 }
 
@@ -168,26 +205,26 @@ impl ApiRequest<'_> {
         match route {
             ApiRoute::OpenAi(OpenAi::Models) => Ok(self.models()),
             ApiRoute::OpenAi(OpenAi::Model(name)) => self.model(&name),
-            ApiRoute::OpenAi(OpenAi::ChatCompletions) => self.text(TextCodec::Chat, body).await,
-            ApiRoute::OpenAi(OpenAi::Completions) => self.text(TextCodec::Completion, body).await,
-            ApiRoute::Anthropic(Anthropic::Messages) => self.text(TextCodec::Messages, body).await,
+            ApiRoute::OpenAi(OpenAi::ChatCompletions) => self.text(TextForm::Chat, body).await,
+            ApiRoute::OpenAi(OpenAi::Completions) => self.text(TextForm::Completion, body).await,
+            ApiRoute::OpenAi(OpenAi::Responses) => self.text(TextForm::Responses, body).await,
+            ApiRoute::Anthropic(Anthropic::Messages) => self.text(TextForm::Messages, body).await,
+            ApiRoute::Anthropic(Anthropic::CountTokens) => self.count_tokens(body).await,
             ApiRoute::OpenAi(OpenAi::Embeddings) => self.embeddings(body).await,
             ApiRoute::OpenAi(
-                OpenAi::Responses
-                | OpenAi::Rerank
+                OpenAi::Rerank
                 | OpenAi::Transcriptions
                 | OpenAi::Translations
                 | OpenAi::Speech
                 | OpenAi::ImageGenerations,
-            )
-            | ApiRoute::Anthropic(Anthropic::CountTokens) => Err(Failure::NoSuchRoute),
+            ) => Err(Failure::NoSuchRoute),
         }
     }
 
-    async fn text(&self, codec: TextCodec, incoming: &mut IncomingBody) -> Result<Response<AnswerBody>, Failure> {
+    async fn text(&self, form: TextForm, incoming: &mut IncomingBody) -> Result<Response<AnswerBody>, Failure> {
         let received = self.receive(incoming).await?;
         let (original, permit) = json_body(received)?;
-        let request = codec.read(&original)?;
+        let (request, codec) = form.read(&original)?;
         let name = model_name(&request.model)?;
         let guard = self.admit(&name)?;
         let model = self.api.find(name.as_str()).await?;
@@ -202,8 +239,7 @@ impl ApiRequest<'_> {
             let (api, model, content) = (self.api, &model, &*content);
             TextRequest { api, caller, model, content, request, codec, original, permit, deadline }.serve().await
         };
-        let served =
-            served.await.inspect_err(|failure| self.api.count_failure(&model, codec.label(), failure, self.id));
+        let served = served.await.inspect_err(|failure| self.api.count_failure(&model, form.api(), failure, self.id));
         Ok(guarded(served?, guard))
     }
 

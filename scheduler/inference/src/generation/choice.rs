@@ -57,7 +57,7 @@ struct EngineCalls {
 
 /// Beginning of an answer.
 #[derive(Debug)]
-pub(super) struct Begun {
+pub(crate) struct Begun {
     pub(super) version: Arc<str>,
     pub(super) sent_at: Instant,
     pub(super) swap: Option<omni_engine_client::Swap>,
@@ -65,7 +65,7 @@ pub(super) struct Begun {
 
 /// Parts of a choice that came together.
 #[derive(Debug, Default)]
-pub(super) struct Parts {
+pub(crate) struct Parts {
     pub(super) deltas: Vec<Delta>,
     pub(super) tokens: Vec<TokenInfo>,
     pub(super) finish: Option<Finish>,

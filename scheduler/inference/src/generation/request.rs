@@ -9,14 +9,16 @@ use super::{Event, Generation};
 use crate::answer::{AnswerBody, AnswerStream, keep_response, timing_headers};
 use crate::api::TextCodec;
 use crate::head;
-use crate::run::{Caller, RunApi};
+use crate::run::{Caller, Outcome, RunApi, Submitted};
 use crate::templates::TextModel;
 use bytes::{Bytes, BytesMut};
 use hyper::Response;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use omni_body::{BodyKind, BodyPermit, RequestBody};
 use omni_config::manifest::{Capability, Kind};
+use omni_engine_client::AnswerContent;
 use omni_engine_protocol::frame::RequestKind;
+use omni_engine_protocol::task::TokenCount;
 use omni_generation::guard::GuardLimits;
 use omni_generation::{Capabilities, GenerationRequest, InvalidRequest, OutputGuard, Prompt, ToolChoice};
 use omni_ingress::ReadDeadline;
@@ -97,6 +99,35 @@ impl TextRequest<'_> {
         Ok(response)
     }
 
+    /// Counts the tokens of the prompt instead of answering it.
+    ///
+    /// # Errors
+    /// The failure, for the codec of the API; status 501 from a model that cannot count.
+    pub(crate) async fn count(mut self) -> Result<Response<AnswerBody>, Failure> {
+        self.check()?;
+        let text_model = self.api.templates.of(self.content, self.deadline).await?;
+        let prompts = self.prompts(&text_model).await?;
+        let Some(prompt) = prompts.first() else { return Err(Failure::NoSuchRoute) };
+        let permit = self.permit.take();
+        let submitted = self.submit_one(RequestKind::CountTokens, prompt, permit)?;
+        let (answer, mut request) = match submitted.wait(self.model, &mut None, self.deadline).await? {
+            Outcome::Answer(answer, request) => (*answer, request),
+            Outcome::NotSent(_) => return self.forward().await,
+        };
+        let AnswerContent::Json(json) = answer.content else {
+            request.cancel_uncounted();
+            return Err(Failure::AnswerNotSendable("it is no number of tokens".to_owned()));
+        };
+        let Ok(TokenCount { tokens }) = serde_json::from_slice(&json) else {
+            request.on_end();
+            return Err(Failure::AnswerNotSendable("it is no number of tokens".to_owned()));
+        };
+        request.on_stream_end(true);
+        let mut response = Response::new(AnswerBody::full(omni_anthropic::token_count_answer(tokens)));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        Ok(response)
+    }
+
     /// Checks that the model can honour the request.
     fn check(&self) -> Result<(), Failure> {
         let manifest = &self.content.manifest;
@@ -153,7 +184,8 @@ impl TextRequest<'_> {
                     Parser::new(text_model.dialect, self.parser_options(text_model, prompt, &tools, prepared, id_seed));
                 let pieces = self.request.sampling.max_tokens.filter(|_| !self.has(Capability::MaxTokens));
                 let limits = GuardLimits { stop: self.request.stop.clone(), pieces, prompt_tokens: prepared.tokens };
-                let submitted = self.submit_one(prepared, permit.take())?;
+                let submitted = self.submit_one(RequestKind::TextGeneration, prepared, permit.take())?;
+                let submitted = (submitted.request, submitted.reply);
                 let extras = (id_seed, self.request.logprobs.is_some());
                 choices.push(Choice::new(submitted, OutputGuard::new(limits), parser, extras));
             }
@@ -188,25 +220,20 @@ impl TextRequest<'_> {
 
     fn submit_one(
         &self,
+        kind: RequestKind,
         prompt: &PreparedPrompt,
         permit: Option<BodyPermit>,
-    ) -> Result<(crate::in_flight::InFlightRequest, super::choice::Reply), Failure> {
+    ) -> Result<Submitted, Failure> {
         let mut head = head::head(self.caller.parts, self.caller.id, None, false);
-        head.kind = Some(RequestKind::TextGeneration);
+        head.kind = Some(kind);
         let session = self.request.session.as_deref();
         if let Some(session) = session {
             head.session = Some(session.to_owned());
         }
         let session = session.map(|session| hash_name(session.as_bytes()));
         let body = RequestBody::Collected(BodyKind::Json, prompt.body.clone());
-        let submitted = self.caller.submit(
-            self.model,
-            (self.codec.label(), session),
-            (head, body),
-            permit,
-            (self.content, self.deadline),
-        )?;
-        Ok((submitted.request, submitted.reply))
+        let (api, target) = (self.codec.label(), (self.content, self.deadline));
+        self.caller.submit(self.model, (api, session), (head, body), permit, target)
     }
 
     /// A deadline that passed while the model's environment was being built says so.

@@ -1,0 +1,81 @@
+//! Embeddings in the native form of the Workers AI API: `{"text": …}`, answered with `{"shape": […], "data": […]}`.
+
+use crate::envelope::{AFTER, BEFORE};
+use bytes::{BufMut, Bytes, BytesMut};
+use omni_codec::event::put_json;
+use omni_codec::{body, bounds};
+use omni_generation::InvalidRequest;
+use serde::{Deserialize, Serialize};
+
+/// Most texts of a request.
+const MOST_TEXTS: usize = 4096;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EmbeddingBody {
+    text: Texts,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Texts {
+    One(String),
+    Several(Vec<String>),
+}
+
+#[derive(Debug, Serialize)]
+struct EmbeddingAnswer<'a> {
+    shape: [usize; 2],
+    data: &'a [Vec<f32>],
+}
+
+/// Reads the body of a request: the texts, at least one.
+///
+/// # Errors
+/// A body that is not of the form.
+pub fn embedding_texts(json: &[u8]) -> Result<Vec<String>, InvalidRequest> {
+    let body: EmbeddingBody = body::parse(json, &[])?;
+    let texts = match body.text {
+        Texts::One(text) => vec![text],
+        Texts::Several(texts) => texts,
+    };
+    bounds::count("text", texts.len(), 1..=MOST_TEXTS)?;
+    match texts.iter().position(String::is_empty) {
+        Some(index) => Err(InvalidRequest::new(format!("text[{index}]"), format!("`text[{index}]` is empty"))),
+        None => Ok(texts),
+    }
+}
+
+/// The answer with the vectors of all texts, which have one length.
+#[must_use]
+pub fn embedding_answer(vectors: &[Vec<f32>]) -> Bytes {
+    let shape = [vectors.len(), vectors.first().map_or(0, Vec::len)];
+    let mut out = BytesMut::new();
+    out.put_slice(BEFORE);
+    put_json(&EmbeddingAnswer { shape, data: vectors }, &mut out);
+    out.put_slice(AFTER);
+    out.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_one_or_several() {
+        assert_eq!(embedding_texts(br#"{"text": "a"}"#).unwrap(), ["a"]);
+        assert_eq!(embedding_texts(br#"{"text": ["a", "b"]}"#).unwrap(), ["a", "b"]);
+        for bad in [r#"{"text": []}"#, r#"{"text": ["a", ""]}"#, r#"{"text": 1}"#, "{}", r#"{"text": "a", "pool": 1}"#]
+        {
+            assert!(embedding_texts(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn vectors_come_with_their_shape() {
+        let answer = embedding_answer(&[vec![1.0, -0.5], vec![0.0, 2.0]]);
+        let expected =
+            r#"{"result":{"shape":[2,2],"data":[[1.0,-0.5],[0.0,2.0]]},"success":true,"errors":[],"messages":[]}"#;
+        assert_eq!(answer, expected);
+    }
+}
