@@ -85,11 +85,14 @@ fn with_text_models(builder: NodeBuilder) -> NodeBuilder {
     builder.model("chat", &chat).model("vectors", &vectors)
 }
 
+/// One event loop for all tests of a file: clients keep their connections.
+const LOOP: &str = "asyncio_default_test_loop_scope=session";
+
 /// Runs a file of `tests/clients` against a node.
 fn run_clients(node: &Node, file: &str) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let tests = Command::new(root.join(".omni/venv/bin/pytest"))
-        .args(["-q", "-p", "no:cacheprovider", &format!("clients/{file}")])
+        .args(["-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-o", LOOP, &format!("clients/{file}")])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env("OMNI_URL", format!("http://{}", node.data_address()))
         .output()

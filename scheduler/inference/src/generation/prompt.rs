@@ -64,7 +64,7 @@ enum Source<'a> {
 
 fn failure(error: &RenderError) -> Failure {
     match error {
-        RenderError::Refused(message) => InvalidRequest::new("messages", message).into(),
+        RenderError::Refused { message, line: _ } => InvalidRequest::new("messages", message).into(),
         RenderError::Invalid(invalid) => invalid.clone().into(),
         RenderError::Template { .. } | RenderError::OutOfFuel { .. } | RenderError::TooLong { .. } => {
             tracing::warn!(error = omni_log::chain(error), "a conversation cannot be rendered");
