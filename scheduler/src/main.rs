@@ -20,6 +20,8 @@ use tokio::runtime::Builder;
 
 /// Cores for each thread that serves requests. Models need most of the machine.
 const CORES_PER_THREAD: usize = 4;
+/// Largest number of threads for work that would hold requests up: renders of chat templates, of which each model has one at a time.
+const MAX_BLOCKING: usize = 16;
 /// Largest number of threads that serve requests.
 const MAX_THREADS: usize = 8;
 
@@ -59,7 +61,7 @@ fn start(args: &Args) -> Result<Option<Fault>, Box<dyn std::error::Error>> {
             builder
         }
     };
-    let runtime = builder.max_blocking_threads(1).enable_all().build()?;
+    let runtime = builder.max_blocking_threads(MAX_BLOCKING).enable_all().build()?;
     Ok(runtime.block_on(async { tokio::spawn(serve::run(Start { predecessor, ..start })).await })??)
 }
 

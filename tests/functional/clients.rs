@@ -85,7 +85,7 @@ fn with_text_models(builder: NodeBuilder) -> NodeBuilder {
     builder.model("chat", &chat).model("vectors", &vectors)
 }
 
-/// One event loop for all tests of a file: clients keep their connections.
+/// Event loop of all tests of a file: clients keep their connections.
 const LOOP: &str = "asyncio_default_test_loop_scope=session";
 
 /// Runs a file of `tests/clients` against a node.

@@ -93,7 +93,7 @@ impl Serialize for Capability {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Chat {
-    /// Who renders the prompt.
+    /// Renderer of the prompt.
     pub render: Render,
     /// Dialect of tool calls in the model's output; `"auto"`: by the chat template.
     pub tool_parser: String,

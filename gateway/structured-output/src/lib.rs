@@ -36,7 +36,7 @@ pub enum Violation {
     Schema {
         /// JSON Pointer of the place; empty for the whole answer.
         place: String,
-        /// What is wrong there.
+        /// Reason.
         message: String,
     },
 }

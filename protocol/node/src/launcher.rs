@@ -329,7 +329,7 @@ pub enum FromLauncher {
     Files {
         /// The content.
         snapshot: SnapshotDigest,
-        /// Those of [`NODE_FILES`] that are there; none when the snapshot is gone.
+        /// Names out of [`NODE_FILES`], of the files that are there; none when the snapshot is gone.
         names: Vec<String>,
     },
     /// The worker runs and listens at `<runtime-dir>/instances/<id>.sock`.

@@ -4,7 +4,7 @@ use crate::answer::AnswerBody;
 use crate::api::{self, ApiRoute};
 use crate::forward::Listener;
 use crate::refusal::refuse_and_skip;
-use crate::run::RunApi;
+use crate::state::RunApi;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use omni_auth::{Admission, Tokens};

@@ -11,10 +11,12 @@ pub mod head;
 mod in_flight;
 mod refusal;
 mod run;
+mod state;
+mod submission;
 mod templates;
 
 pub use answer::AnswerBody;
 pub use data::DataApi;
 pub use forward::{Forwarder, Listener};
 pub use refusal::refuse;
-pub use run::RunApi;
+pub use state::RunApi;

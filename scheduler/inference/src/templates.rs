@@ -1,7 +1,8 @@
 //! Chat templates and parsers of models, read from their snapshots once for each content.
 
-use omni_chat_template::{ChatTemplate, LoadError, TemplateSource};
+use omni_chat_template::{ChatTemplate, LoadError, RenderError, Rendered, TemplateSource};
 use omni_config::manifest::{AUTO, Kind, Manifest};
+use omni_generation::Chat;
 use omni_launcher_client::{LauncherHandle, NodeFiles};
 use omni_node_protocol::id::SnapshotDigest;
 use omni_request_error::Failure;
@@ -11,6 +12,7 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
 
 /// Most contents whose templates are kept. Templates take some hundred kilobytes each.
 const MOST: usize = 256;
@@ -19,11 +21,13 @@ const LONGEST: u64 = 64 << 20;
 /// Advice of a refusal while the launcher does not answer.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What the node knows of a content that generates text.
+/// Knowledge of the node about a content that generates text.
 #[derive(Debug)]
 pub(crate) struct TextModel {
     /// Chat template; `None`: the model has none.
-    pub(crate) template: Option<ChatTemplate>,
+    pub(crate) template: Option<Arc<ChatTemplate>>,
+    /// Permit of the only render at a time.
+    renders: Arc<Semaphore>,
     /// Dialect of tool calls in its output.
     pub(crate) dialect: Dialect,
     /// Form of reasoning in its output.
@@ -105,7 +109,7 @@ impl TextModel {
         let (jinja, tokenizer) = (text("chat_template.jinja")?, text("tokenizer_config.json")?);
         let source = TemplateSource { jinja: jinja.as_deref(), tokenizer_config: tokenizer.as_deref() };
         let template = match ChatTemplate::new(&source) {
-            Ok(template) => Some(template),
+            Ok(template) => Some(Arc::new(template)),
             Err(LoadError::Missing) => None,
             Err(error) => return Err(error.into()),
         };
@@ -123,7 +127,26 @@ impl TextModel {
                 Some(format.ok_or_else(|| TextModelError::unknown("reasoning-parser", name, formats))?)
             }
         };
-        Ok(Self { template, dialect, reasoning })
+        Ok(Self { template, renders: Arc::new(Semaphore::new(1)), dialect, reasoning })
+    }
+
+    /// Renders a conversation aside, one at a time for each content: the time of a template is bounded, and may be long, and other
+    /// models are not to wait for it.
+    pub(crate) async fn render(
+        &self,
+        template: &Arc<ChatTemplate>,
+        chat: &Chat,
+        now: i64,
+    ) -> Result<Rendered, RenderError> {
+        let permit = Arc::clone(&self.renders).acquire_owned().await;
+        let (template, chat) = (Arc::clone(template), chat.clone());
+        let rendered = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            template.render(&chat, now)
+        });
+        rendered
+            .await
+            .unwrap_or_else(|_| Err(RenderError::Template { message: "the render broke off".to_owned(), line: 0 }))
     }
 }
 

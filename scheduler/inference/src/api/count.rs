@@ -1,12 +1,11 @@
 //! `/v1/messages/count_tokens`: number of tokens of a prompt, as the model counts them.
 
-use super::{ApiRequest, guarded, json_body, model_name};
+use super::text::TextRequest;
+use super::{ApiRequest, TextCodec, guarded, json_body, model_name};
 use crate::answer::AnswerBody;
-use crate::api::TextCodec;
 use crate::forward::Listener;
-use crate::generation::request::TextRequest;
 use crate::head::timeout;
-use crate::run::Caller;
+use crate::submission::Caller;
 use hyper::Response;
 use omni_ingress::body::IncomingBody;
 use omni_request_error::Failure;

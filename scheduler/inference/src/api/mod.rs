@@ -3,12 +3,13 @@
 mod count;
 pub(crate) mod embeddings;
 mod models;
+pub(crate) mod text;
 
 use crate::answer::AnswerBody;
 use crate::forward::Listener;
-use crate::generation::request::TextRequest;
 use crate::head::{REQUEST_ID, request_id, timeout};
-use crate::run::{Caller, RunApi};
+use crate::state::RunApi;
+use crate::submission::Caller;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::http::request::Parts;
@@ -26,6 +27,7 @@ use omni_supervisor::metrics::Api;
 use omni_workers_ai::NativeEncoder;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use text::TextRequest;
 
 /// Longest body before its model is known; afterwards the model's own limit counts.
 const LONGEST_BODY: u64 = 64 * 1024 * 1024;

@@ -1,4 +1,4 @@
-//! One choice of an answer: from the chunks of the engine to the parts for the client.
+//! Choice of an answer: from the chunks of the engine to the parts for the client.
 //!
 //! ```text
 //!  Submitted ──answer begins──▶ Streaming ──end──▶ Over
@@ -21,11 +21,11 @@ use std::time::Instant;
 use tokio::sync::oneshot;
 
 /// Reply to a submitted request.
-pub(super) type Reply = oneshot::Receiver<Result<Answer, Unanswered>>;
+pub(crate) type Reply = oneshot::Receiver<Result<Answer, Unanswered>>;
 
 /// A choice.
 #[derive(Debug)]
-pub(super) struct Choice {
+pub(crate) struct Choice {
     request: InFlightRequest,
     source: Source,
     guard: OutputGuard,
@@ -58,22 +58,22 @@ struct EngineCalls {
 /// Beginning of an answer.
 #[derive(Debug)]
 pub(crate) struct Begun {
-    pub(super) version: Arc<str>,
-    pub(super) sent_at: Instant,
-    pub(super) swap: Option<omni_engine_client::Swap>,
+    pub(crate) version: Arc<str>,
+    pub(crate) sent_at: Instant,
+    pub(crate) swap: Option<omni_engine_client::Swap>,
 }
 
 /// Parts of a choice that came together.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
-    pub(super) deltas: Vec<Delta>,
-    pub(super) tokens: Vec<TokenInfo>,
-    pub(super) finish: Option<Finish>,
+    pub(crate) deltas: Vec<Delta>,
+    pub(crate) tokens: Vec<TokenInfo>,
+    pub(crate) finish: Option<Finish>,
 }
 
 /// Progress of a choice.
 #[derive(Debug)]
-pub(super) enum Progress {
+pub(crate) enum Progress {
     /// The engine has begun to answer.
     Begun(Begun),
     /// Parts, and with the last of them the end.
@@ -86,7 +86,7 @@ pub(super) enum Progress {
 
 impl Choice {
     /// The choice of a request that was submitted.
-    pub(super) fn new(
+    pub(crate) fn new(
         (request, reply): (InFlightRequest, Reply),
         guard: OutputGuard,
         parser: Parser,
@@ -104,19 +104,19 @@ impl Choice {
     }
 
     /// Returns true if nothing more comes.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         matches!(self.source, Source::Over)
     }
 
     /// Notes that the deadline has passed.
-    pub(super) fn on_deadline(&mut self) {
+    pub(crate) fn on_deadline(&mut self) {
         if !self.is_over() {
             self.request.on_deadline();
         }
     }
 
     /// Next progress. Not to be called once the choice is over.
-    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Progress> {
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Progress> {
         loop {
             match &mut self.source {
                 Source::Over => return Poll::Pending,

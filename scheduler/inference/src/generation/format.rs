@@ -7,7 +7,7 @@ use omni_structured_output::Validator;
 
 /// Check of all choices of an answer. `None`: any text is right, or the engine keeps the form itself.
 #[derive(Debug)]
-pub(super) struct FormatCheck(Option<Check>);
+pub(crate) struct FormatCheck(Option<Check>);
 
 #[derive(Debug)]
 struct Check {
@@ -17,7 +17,7 @@ struct Check {
 }
 
 impl FormatCheck {
-    pub(super) fn new(validator: Option<Validator>, choices: usize) -> Self {
+    pub(crate) fn new(validator: Option<Validator>, choices: usize) -> Self {
         Self(validator.map(|validator| Check { validator, contents: vec![String::new(); choices] }))
     }
 
@@ -26,7 +26,7 @@ impl FormatCheck {
     ///
     /// # Errors
     /// The content is not of the form that was asked for.
-    pub(super) fn check(&mut self, choice: usize, parts: &Parts) -> Result<(), Failure> {
+    pub(crate) fn check(&mut self, choice: usize, parts: &Parts) -> Result<(), Failure> {
         let Some(check) = &mut self.0 else { return Ok(()) };
         let Some(content) = check.contents.get_mut(choice) else { return Ok(()) };
         for delta in &parts.deltas {

@@ -2,19 +2,15 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`request`] | a request of any API to a model: prompts, submission, response |
-//! | [`prompt`] | prompts as the engine gets them, rendered by the model's chat template |
 //! | [`choice`] | one choice, from the chunks of the engine to the parts for the client |
 //! | [`format`](mod@format) | validation of answers that must be JSON |
 //! | [`stream`] | the answer as server-sent events |
 //! | [`whole`] | the answer as one document |
 
-mod choice;
-mod format;
-mod prompt;
-pub(crate) mod request;
+pub(crate) mod choice;
+pub(crate) mod format;
 pub(crate) mod stream;
-mod whole;
+pub(crate) mod whole;
 
 use choice::{Begun, Choice, Parts, Progress};
 use format::FormatCheck;
@@ -54,13 +50,14 @@ pub(crate) struct Generation {
 }
 
 impl Generation {
-    fn new(choices: Vec<Choice>, per_prompt: usize, format: FormatCheck, deadline: Instant) -> Self {
+    /// The answer whose choices were submitted. `per_prompt`: choices for each prompt.
+    pub(crate) fn new(choices: Vec<Choice>, per_prompt: usize, format: FormatCheck, deadline: Instant) -> Self {
         let deadline = Box::pin(tokio::time::sleep_until(deadline.into()));
         Self { choices, per_prompt, format, deadline, first: 0, usage: Usage::default() }
     }
 
     /// Next event. Nothing follows an end or a failure.
-    async fn next(&mut self) -> Event {
+    pub(crate) async fn next(&mut self) -> Event {
         std::future::poll_fn(|context| self.poll(context)).await
     }
 

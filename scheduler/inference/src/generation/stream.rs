@@ -30,7 +30,7 @@ impl fmt::Debug for GenerationBody {
 }
 
 impl GenerationBody {
-    pub(super) fn new(generation: Generation, mut encoder: Box<dyn ResponseEncoder>) -> Self {
+    pub(crate) fn new(generation: Generation, mut encoder: Box<dyn ResponseEncoder>) -> Self {
         let mut out = BytesMut::new();
         encoder.start(&mut out);
         Self { generation, encoder, out, ended: false }

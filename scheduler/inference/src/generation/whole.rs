@@ -14,7 +14,7 @@ const MOST: u64 = 64 * 1024 * 1024;
 
 /// Collects the whole answer, whose memory counts against the model's share. `None`: no instance got the request before the model
 /// was handed over.
-pub(super) async fn collect(
+pub(crate) async fn collect(
     generation: &mut Generation,
     share: &Arc<BudgetShare>,
 ) -> Result<Option<(Completion, BodyPermit)>, Failure> {

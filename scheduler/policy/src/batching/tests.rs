@@ -1,3 +1,5 @@
+//! Tables of decisions, and a simulated instance with clients in a closed loop or at random.
+
 use super::*;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

@@ -1,15 +1,18 @@
 //! A request for generated text to one model: checks, prompts, submission, response.
 
-use super::choice::Choice;
-use super::format::FormatCheck;
-use super::prompt::{PreparedPrompt, prepare};
-use super::stream::GenerationBody;
-use super::whole::collect;
-use super::{Event, Generation};
+mod prompt;
+
+use self::prompt::{PreparedPrompt, prepare};
+use super::TextCodec;
 use crate::answer::{AnswerBody, AnswerStream, keep_response, timing_headers};
-use crate::api::TextCodec;
+use crate::generation::choice::Choice;
+use crate::generation::format::FormatCheck;
+use crate::generation::stream::GenerationBody;
+use crate::generation::whole::collect;
+use crate::generation::{Event, Generation};
 use crate::head;
-use crate::run::{Caller, Outcome, RunApi, Submitted};
+use crate::state::RunApi;
+use crate::submission::{Caller, Outcome, Submitted};
 use crate::templates::TextModel;
 use bytes::{Bytes, BytesMut};
 use hyper::Response;

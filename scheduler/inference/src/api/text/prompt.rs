@@ -42,11 +42,11 @@ pub(super) async fn prepare(
         (Prompt::Tokens(tokens), _) => Ok(input(request, Source::Tokens(tokens), None, false)),
         (Prompt::Chat(chat), Render::Model) => Ok(input(request, Source::Messages(chat), Some(chat), false)),
         (Prompt::Chat(chat), Render::Node) => {
-            let Some(template) = &model.template else {
+            let Some(template) = model.template.clone() else {
                 let why = "the model has no chat template: its completions take a `prompt` instead of messages";
                 return Err(InvalidRequest::unsupported("messages", why).into());
             };
-            let rendered = template.render(chat, now).map_err(|error| failure(&error))?;
+            let rendered = model.render(&template, chat, now).await.map_err(|error| failure(&error))?;
             let safe = if literal_ranges { Cow::Borrowed(&*rendered.prompt) } else { template.neutralised(&rendered) };
             let ranges: &[_] = if literal_ranges { &rendered.literals } else { &[] };
             Ok(input(request, Source::Text(&safe, ranges), Some(chat), rendered.reasoning_open))
@@ -73,6 +73,7 @@ fn failure(error: &RenderError) -> Failure {
     }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "made for this call alone")]
 fn input(request: &GenerationRequest, source: Source<'_>, chat: Option<&Chat>, in_reasoning: bool) -> PreparedPrompt {
     let sampling = &request.sampling;
     let mut input = GenerationInput {

@@ -1,0 +1,122 @@
+//! Submission of a request to a model, and the wait for its answer.
+
+use crate::forward::Listener;
+use crate::head::{self, priority};
+use crate::in_flight::InFlightRequest;
+use hyper::http::request::Parts;
+use omni_body::{BodyPermit, RequestBody};
+use omni_engine_client::{Answer, Request as EngineRequest, Unanswered};
+use omni_engine_protocol::frame::RequestHead;
+use omni_ingress::body::RunningUpload;
+use omni_policy::dispatch::{RequestId, Ticket};
+use omni_request_error::Failure;
+use omni_supervisor::metrics::Api;
+use omni_supervisor::model::content::Content;
+use omni_supervisor::model::{Model, Submission};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use tokio::sync::oneshot;
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// Client's request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Caller<'a> {
+    pub(crate) listener: Listener,
+    pub(crate) parts: &'a Parts,
+    /// Request id, as the response has it.
+    pub(crate) id: &'a [u8],
+    pub(crate) arrived: Instant,
+}
+
+/// Request that was submitted to its model.
+pub(crate) struct Submitted {
+    pub(crate) request: InFlightRequest,
+    pub(crate) reply: oneshot::Receiver<Result<Answer, Unanswered>>,
+    /// Time of the submission.
+    pub(crate) at: Instant,
+}
+
+/// Outcome of a request that was submitted.
+pub(crate) enum Outcome {
+    /// The answer, or its beginning.
+    Answer(Box<Answer>, InFlightRequest),
+    /// No instance got it before the model was handed over.
+    NotSent(RequestBody),
+}
+
+impl Caller<'_> {
+    /// Submits a request to a model: `(api, session)` with the hash of the session's name, head and body, the permit of its memory,
+    /// content and deadline.
+    pub(crate) fn submit(
+        &self,
+        model: &Arc<Model>,
+        (api, session): (Api, Option<u64>),
+        (head, body): (RequestHead, RequestBody),
+        permit: Option<BodyPermit>,
+        (content, deadline): (&Content, Instant),
+    ) -> Result<Submitted, Failure> {
+        let id = RequestId(NEXT_ID.fetch_add(1, Ordering::Relaxed));
+        let (sender, reply) = oneshot::channel();
+        let session = session.or_else(|| head::session(&self.parts.headers));
+        let ticket = Ticket { id, priority: priority(&self.parts.headers, content), session };
+        let submission = Submission { ticket, request: EngineRequest { head, body, deadline, reply: sender } };
+        let mut request = InFlightRequest::new(model, (api, id), self.arrived, deadline, permit);
+        let at = Instant::now();
+        if let Err(failure) = model.submit(Box::new(submission)) {
+            request.on_end();
+            return Err(failure);
+        }
+        Ok(Submitted { request, reply, at })
+    }
+}
+
+impl Submitted {
+    /// Waits for the answer, or its beginning, and polls the upload of the request's body meanwhile.
+    pub(crate) async fn wait(
+        self,
+        model: &Model,
+        upload: &mut Option<RunningUpload>,
+        deadline: Instant,
+    ) -> Result<Outcome, Failure> {
+        let Self { mut request, reply, at: _ } = self;
+        match tokio::time::timeout_at(deadline.into(), await_answer(reply, upload)).await {
+            Ok(Ok(Ok(answer))) => Ok(Outcome::Answer(Box::new(answer), request)),
+            Ok(Ok(Err(Unanswered::Failed(failure)))) => {
+                request.on_end();
+                Err(failure)
+            }
+            Ok(Ok(Err(Unanswered::NotSent(body)))) => {
+                request.on_end();
+                Ok(Outcome::NotSent(body))
+            }
+            Ok(Err(broken_off)) => {
+                request.cancel_uncounted();
+                Err(broken_off)
+            }
+            Err(_) => {
+                request.on_deadline();
+                let build = model.admission().build;
+                Err(build.map_or(Failure::Deadline, |build| Failure::DeadlineBuilding { build }))
+            }
+        }
+    }
+}
+
+/// Waits for the answer, and polls the upload of the request's body meanwhile. The outer failure is that of the upload, which ends
+/// the request.
+async fn await_answer(
+    mut reply: oneshot::Receiver<Result<Answer, Unanswered>>,
+    upload: &mut Option<RunningUpload>,
+) -> Result<Result<Answer, Unanswered>, Failure> {
+    if let Some(uploading) = upload {
+        tokio::select! {
+            biased;
+            answer = &mut reply => return Ok(answer.unwrap_or(Err(Failure::Died.into()))),
+            uploaded = uploading => uploaded?,
+        }
+        *upload = None;
+    }
+    Ok(reply.await.unwrap_or(Err(Failure::Died.into())))
+}
