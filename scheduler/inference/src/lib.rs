@@ -9,6 +9,7 @@ mod forward;
 mod generation;
 pub mod head;
 mod in_flight;
+mod outcome;
 mod refusal;
 mod run;
 mod state;

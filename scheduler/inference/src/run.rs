@@ -7,6 +7,7 @@ use crate::api::text::TextRequest;
 use crate::forward::Listener;
 use crate::head::{self, REQUEST_ID, request_id, timeout};
 use crate::in_flight::InFlightRequest;
+use crate::outcome::count_failure;
 use crate::state::RunApi;
 use crate::submission::{Caller, Outcome};
 use hyper::body::Incoming;
@@ -46,7 +47,7 @@ impl RunApi {
                 match request.serve(&mut body).await {
                     Ok(response) => response,
                     Err(failure) => {
-                        self.count_failure(&model, Api::WorkersAi, &failure, id);
+                        count_failure(&model, Api::WorkersAi, &failure, id);
                         error_response(&failure).map(AnswerBody::full)
                     }
                 }

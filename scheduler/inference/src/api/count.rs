@@ -5,6 +5,7 @@ use super::{ApiRequest, TextCodec, guarded, json_body, model_name};
 use crate::answer::AnswerBody;
 use crate::forward::Listener;
 use crate::head::timeout;
+use crate::outcome::count_failure;
 use crate::submission::Caller;
 use hyper::Response;
 use omni_ingress::body::IncomingBody;
@@ -26,8 +27,7 @@ impl ApiRequest<'_> {
             let (api, model, content, codec) = (self.api, &model, &*content, TextCodec::Messages);
             TextRequest { api, caller, model, content, request, codec, original, permit, deadline }.count().await
         };
-        let served =
-            served.await.inspect_err(|failure| self.api.count_failure(&model, Api::Anthropic, failure, self.id));
+        let served = served.await.inspect_err(|failure| count_failure(&model, Api::Anthropic, failure, self.id));
         Ok(guarded(served?, guard))
     }
 }

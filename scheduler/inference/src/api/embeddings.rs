@@ -5,6 +5,7 @@ use crate::answer::{AnswerBody, keep_response, timing_headers};
 use crate::forward::Listener;
 use crate::head::{self, timeout};
 use crate::in_flight::InFlightRequest;
+use crate::outcome::count_failure;
 use crate::state::RunApi;
 use crate::submission::{Caller, Outcome};
 use bytes::{Bytes, BytesMut};
@@ -78,7 +79,7 @@ impl ApiRequest<'_> {
             let (api, model, content, form) = (self.api, &model, &*content, Form::OpenAi(request));
             EmbeddingCall { api, caller, model, content, deadline, form, original }.serve(permit).await
         };
-        let served = served.await.inspect_err(|failure| self.api.count_failure(&model, Api::OpenAi, failure, self.id));
+        let served = served.await.inspect_err(|failure| count_failure(&model, Api::OpenAi, failure, self.id));
         Ok(guarded(served?, guard))
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod text;
 use crate::answer::AnswerBody;
 use crate::forward::Listener;
 use crate::head::{REQUEST_ID, request_id, timeout};
+use crate::outcome::count_failure;
 use crate::state::RunApi;
 use crate::submission::Caller;
 use bytes::Bytes;
@@ -241,7 +242,7 @@ impl ApiRequest<'_> {
             let (api, model, content) = (self.api, &model, &*content);
             TextRequest { api, caller, model, content, request, codec, original, permit, deadline }.serve().await
         };
-        let served = served.await.inspect_err(|failure| self.api.count_failure(&model, form.api(), failure, self.id));
+        let served = served.await.inspect_err(|failure| count_failure(&model, form.api(), failure, self.id));
         Ok(guarded(served?, guard))
     }
 

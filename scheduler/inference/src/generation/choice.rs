@@ -78,7 +78,7 @@ pub(crate) enum Progress {
     Begun(Begun),
     /// Parts, and with the last of them the end.
     Parts(Parts),
-    /// The choice has failed.
+    /// The choice has failed; its outcome is the caller's to count.
     Failed(Failure),
     /// No instance got it before the model was handed over.
     NotSent,
@@ -135,7 +135,7 @@ impl Choice {
                     }
                     StreamRead::End(StreamEnd::Complete) => return Poll::Ready(self.on_end()),
                     StreamRead::End(StreamEnd::Failed(failure)) => {
-                        self.request.on_stream_end(false);
+                        self.request.on_end();
                         self.source = Source::Over;
                         return Poll::Ready(Progress::Failed(failure));
                     }

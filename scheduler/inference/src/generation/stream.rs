@@ -1,14 +1,18 @@
 //! An answer of generated text as server-sent events.
 
 use super::{Event, Generation};
+use crate::outcome::count_failure;
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body, Frame};
 use omni_generation::ResponseEncoder;
 use omni_generation::encoder::StreamFailure;
 use omni_ingress::StreamCut;
 use omni_request_error::Failure;
+use omni_supervisor::metrics::Api;
+use omni_supervisor::model::Model;
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// Bytes that are rendered before they are written, when more lie ready.
@@ -18,6 +22,11 @@ const WRITE: usize = 64 * 1024;
 pub struct GenerationBody {
     generation: Generation,
     encoder: Box<dyn ResponseEncoder>,
+    /// Model and API, for the outcome.
+    model: Arc<Model>,
+    api: Api,
+    /// Request id.
+    id: Vec<u8>,
     /// Rendered bytes that were not written yet.
     out: BytesMut,
     ended: bool,
@@ -30,10 +39,14 @@ impl fmt::Debug for GenerationBody {
 }
 
 impl GenerationBody {
-    pub(crate) fn new(generation: Generation, mut encoder: Box<dyn ResponseEncoder>) -> Self {
+    pub(crate) fn new(
+        generation: Generation,
+        mut encoder: Box<dyn ResponseEncoder>,
+        (model, api, id): (&Arc<Model>, Api, &[u8]),
+    ) -> Self {
         let mut out = BytesMut::new();
         encoder.start(&mut out);
-        Self { generation, encoder, out, ended: false }
+        Self { generation, encoder, model: Arc::clone(model), api, id: id.to_vec(), out, ended: false }
     }
 
     fn on_event(&mut self, event: Event) {
@@ -58,6 +71,7 @@ impl GenerationBody {
     }
 
     fn fail(&mut self, failure: &Failure) {
+        count_failure(&self.model, self.api, failure, &self.id);
         let message = failure.to_string();
         self.encoder.error(&StreamFailure { message: &message, status: failure.status() }, &mut self.out);
         self.ended = true;

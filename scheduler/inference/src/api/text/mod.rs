@@ -75,7 +75,7 @@ impl TextRequest<'_> {
         metrics.first_byte.observe(answered.saturating_duration_since(self.caller.arrived).as_secs_f64());
         let mut encoder = self.codec.encoder(&self.request, self.caller.id, unix_ms() / 1000);
         let mut response = if self.request.stream {
-            let body = GenerationBody::new(generation, encoder);
+            let body = GenerationBody::new(generation, encoder, (self.model, self.codec.label(), self.caller.id));
             let mut response = Response::new(AnswerBody::Stream(Box::new(AnswerStream::Generation(body))));
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
             response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));

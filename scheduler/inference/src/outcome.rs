@@ -1,0 +1,60 @@
+//! Outcomes of requests that failed, as metrics and in the log of the model.
+
+use omni_request_error::Failure;
+use omni_supervisor::clock::unix_ms;
+use omni_supervisor::metrics::Api;
+use omni_supervisor::model::Model;
+
+/// Counts a request that failed. A failure of the model is in its log, where its author sees it.
+pub(crate) fn count_failure(model: &Model, api: Api, failure: &Failure, id: &[u8]) {
+    count(model, api, failure);
+    if matches!(failure, Failure::Died | Failure::AnswerNotSendable(_)) {
+        log_for_author(model, failure, id);
+    }
+}
+
+/// Adds a failure to the model's log, where its author sees it.
+fn log_for_author(model: &Model, failure: &Failure, id: &[u8]) {
+    let (unix_ms, stream, text) = (unix_ms(), "node".to_owned(), failure.to_string());
+    let request_id = Some(String::from_utf8_lossy(id).into_owned());
+    let entry = omni_control_api::LogEntry { unix_ms, instance: String::new(), stream, request_id, text };
+    model.logs.push(entry);
+}
+
+/// Counts the outcome of a request that failed, by its cause.
+fn count(model: &Model, api: Api, failure: &Failure) {
+    let outcomes = model.metrics.outcomes(api);
+    match failure {
+        Failure::Died
+        | Failure::SuccessorDied
+        | Failure::Raised
+        | Failure::AnswerNotSendable(_)
+        | Failure::Handler { .. }
+        | Failure::Cancelled => outcomes.error.inc(),
+        Failure::Deadline | Failure::DeadlineBuilding { .. } => 0, // counted as cancelled when the request is dropped
+        Failure::NoHost
+        | Failure::UnknownHost { .. }
+        | Failure::OtherSite
+        | Failure::HeadTooLarge
+        | Failure::NoSuchRoute
+        | Failure::MethodNotAllowed { .. }
+        | Failure::NoSuchModel
+        | Failure::Unauthorized
+        | Failure::ModelNotAllowed
+        | Failure::TooManyRequests { .. }
+        | Failure::BadRequest(_)
+        | Failure::InvalidRequest(_)
+        | Failure::BodyTimeout
+        | Failure::BodyEncoded { .. }
+        | Failure::BodyTooLarge { .. }
+        | Failure::QueueFull { .. }
+        | Failure::NodeBusy
+        | Failure::AnswerNotKept
+        | Failure::CannotStart { .. }
+        | Failure::NoRoom { .. }
+        | Failure::NeverRoom
+        | Failure::NoGpuMemory { .. }
+        | Failure::NoFittingGpu
+        | Failure::ShuttingDown => outcomes.refused.inc(),
+    };
+}

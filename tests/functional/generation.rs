@@ -1,0 +1,163 @@
+//! Generated text over HTTP: refusals, failures, cancellations, choices and templates. What clients make of it is in `clients.rs`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
+
+use omni_tests::{Node, NodeBuilder, PATIENCE, wait_for};
+use serde_json::{Value, json};
+
+/// Generates by its prompt. `seen` answers what became of the others.
+const CODE: &str = r#"
+import time
+from omni import Completion, Finish, Reasoning, TextGeneration, ToolCall
+
+SEEN = []
+
+def handle_request(request: TextGeneration, context):
+    said = request.prompt
+    if said == "seen":
+        return ",".join(SEEN) or "nothing"
+    if said == "whole":
+        return Completion("all at once", finish=Finish("length"))
+    if said == "typed":
+        return typed()
+    if said == "bytes":
+        return halves()
+    if said == "number":
+        return 5
+    return endless(said)
+
+def halves():
+    yield "€".encode()[:1]
+    yield "€".encode()[1:]
+
+def typed():
+    yield Reasoning("hm")
+    yield ToolCall("f", '{"a": 1}')
+    yield Finish("stop")
+
+def endless(said):
+    try:
+        while True:
+            yield said
+            time.sleep(0.01)
+    except BaseException as error:
+        SEEN.append(type(error).__name__)
+        raise
+"#;
+const MANIFEST: &str = "[model]\nkind = \"text-generation\"\n[chat]\nrender = \"model\"\n[scaling]\nconcurrency = 4\n";
+
+fn node() -> NodeBuilder {
+    Node::builder().model("text", &[("model.py", CODE), ("omni.toml", MANIFEST)])
+}
+
+fn complete(node: &Node, more: &Value) -> Value {
+    let mut body = json!({ "model": "text" });
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    node.http().post("/v1/completions", &body).json()
+}
+
+fn text(answer: &Value) -> (&str, &str) {
+    let choice = &answer["choices"][0];
+    (choice["text"].as_str().unwrap_or("no text"), choice["finish_reason"].as_str().unwrap_or("no reason"))
+}
+
+#[test]
+fn a_handler_returns_text_pieces_or_typed_parts() {
+    let node = node().start();
+    assert_eq!(text(&complete(&node, &json!({ "prompt": "whole" }))), ("all at once", "length"));
+    assert_eq!(text(&complete(&node, &json!({ "prompt": "bytes" }))), ("€", "stop"));
+    let answer = node.http().run("text", &json!({ "prompt": "typed" })).json();
+    let call = &answer["result"]["tool_calls"][0];
+    assert_eq!((&call["name"], &call["arguments"]), (&json!("f"), &json!({ "a": 1 })), "{answer}");
+    let answer = complete(&node, &json!({ "prompt": "number" }));
+    assert_eq!(answer["error"]["type"], "server_error", "{answer}");
+}
+
+#[test]
+fn a_generation_that_is_no_longer_needed_is_cancelled() {
+    let node = node().start();
+    let seen = || complete(&node, &json!({ "prompt": "seen" }))["choices"][0]["text"].as_str().map(str::to_owned);
+    let cut = complete(&node, &json!({ "prompt": "ab", "stop": "ba", "max_tokens": 1000 }));
+    assert_eq!(text(&cut), ("a", "stop"));
+    let limited = complete(&node, &json!({ "prompt": "ab", "max_tokens": 3 }));
+    assert_eq!((text(&limited), &limited["usage"]["completion_tokens"]), (("ababab", "length"), &json!(3)));
+    wait_for("both to be cancelled", PATIENCE, || seen().filter(|seen| seen.split(',').count() == 2));
+    let body = json!({ "model": "text", "prompt": "x", "stream": true });
+    let bytes = body.to_string();
+    let mut stream = node.http().open("POST", "/v1/completions", &[], bytes.as_bytes());
+    assert!(stream.chunk().unwrap().is_some());
+    drop(stream);
+    wait_for("the one whose client went away to be cancelled", PATIENCE, || {
+        seen().filter(|seen| seen.split(',').count() == 3)
+    });
+}
+
+#[test]
+fn a_deadline_ends_a_stream_with_an_error() {
+    let node = node().start();
+    let body = json!({ "model": "text", "prompt": "x", "stream": true }).to_string();
+    let headers = [("x-omni-timeout-ms", "300"), ("content-type", "application/json")];
+    let events = node.http().open("POST", "/v1/completions", &headers, body.as_bytes()).events();
+    assert!(events.len() > 2, "{events:?}");
+    let last: Value = serde_json::from_str(events.last().unwrap()).unwrap();
+    assert_eq!(last["error"]["code"], "timeout", "{events:?}");
+    let body = json!({ "model": "text", "prompt": "x" }).to_string();
+    let answer = node.http().request("POST", "/v1/completions", &headers, body.as_bytes());
+    assert_eq!((answer.status, &answer.json()["error"]["code"]), (504, &json!("timeout")));
+}
+
+#[test]
+fn choices_are_requests_of_their_own() {
+    let node = node().start();
+    let answer = complete(&node, &json!({ "prompt": ["ab", "cd"], "n": 2, "max_tokens": 2 }));
+    let texts: Vec<_> = answer["choices"].as_array().unwrap().iter().map(|choice| choice["text"].clone()).collect();
+    assert_eq!(texts, ["abab", "abab", "cdcd", "cdcd"]);
+    assert_eq!(answer["usage"]["completion_tokens"], 8);
+}
+
+#[test]
+fn what_cannot_be_honoured_is_refused_by_name() {
+    let node = node().model("custom", &[("model.py", "def handle_request(request, context):\n    return 1\n")]).start();
+    for (body, param) in [
+        (json!({ "model": "text", "prompt": "whole", "seed": 1 }), "seed"),
+        (json!({ "model": "text", "prompt": [[1, 2]] }), "prompt"),
+        (json!({ "model": "text", "prompt": "whole", "foo": 1 }), "foo"),
+        (json!({ "model": "custom", "prompt": "whole" }), "model"),
+    ] {
+        let answer = node.http().post("/v1/completions", &body);
+        let error = &answer.json()["error"];
+        assert_eq!((answer.status, &error["param"]), (400, &json!(param)), "{error}");
+    }
+    let answer = node.http().request("POST", "/v1/completions", &[("content-type", "text/plain")], b"whole");
+    assert_eq!(answer.status, 400);
+    let embeddings = node.http().post("/v1/embeddings", &json!({ "model": "text", "input": "a" }));
+    assert_eq!((embeddings.status, &embeddings.json()["error"]["param"]), (400, &json!("model")));
+}
+
+#[test]
+fn a_template_that_cannot_be_used_fails_its_own_model_alone() {
+    let manifest = "[model]\nkind = \"text-generation\"\n";
+    let model =
+        |template: &'static str| [("model.py", CODE), ("omni.toml", manifest), ("chat_template.jinja", template)];
+    let node = Node::builder()
+        .model("broken", &model("{% if %}"))
+        .model("endless", &model("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"))
+        .model("refuses", &model("{{ raise_exception('only one user') }}"))
+        .model("none", &[("model.py", CODE), ("omni.toml", manifest)])
+        .model("fine", &model("{{ messages[0].content }}"))
+        .start();
+    let chat = |model: &str| {
+        let messages = json!([{ "role": "user", "content": "whole" }]);
+        node.http().post("/v1/chat/completions", &json!({ "model": model, "messages": messages }))
+    };
+    for (model, status, message) in [
+        ("broken", 500, "the model failed on this request"),
+        ("endless", 500, "the model failed on this request"),
+        ("refuses", 400, "only one user"),
+        ("none", 400, "the model has no chat template"),
+    ] {
+        let answer = chat(model);
+        let said = answer.json()["error"]["message"].as_str().unwrap().to_owned();
+        assert!(answer.status == status && said.contains(message), "{model}: {} {said}", answer.status);
+    }
+    assert_eq!(chat("fine").json()["choices"][0]["message"]["content"], "all at once");
+}
