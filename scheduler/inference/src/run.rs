@@ -12,7 +12,7 @@ use crate::state::RunApi;
 use crate::submission::{Caller, Outcome};
 use hyper::body::Incoming;
 use hyper::{Request, Response};
-use omni_body::RequestBody;
+use omni_body::{RequestBody, StreamKind};
 use omni_config::manifest::Kind;
 use omni_engine_client::{Answer, AnswerContent};
 use omni_ingress::body::{self, BodyLimits, IncomingBody, ReceivedBody, RunningUpload, Upload};
@@ -86,6 +86,10 @@ impl ModelRequest<'_> {
         if let Some(Err(failure)) = answer.head.as_ref().map(|head| response_headers::check(&head.headers)) {
             request.cancel_uncounted();
             return Err(failure);
+        }
+        if matches!(&answer.content, AnswerContent::Stream(reader) if reader.kind() == StreamKind::Generation) {
+            request.cancel_uncounted();
+            return Err(Failure::AnswerNotSendable("generated text was not asked for".to_owned()));
         }
         if upload.is_none() {
             *incoming = IncomingBody::Complete;
