@@ -65,7 +65,7 @@ fn a_handler_returns_text_pieces_or_typed_parts() {
     let node = node().start();
     assert_eq!(text(&complete(&node, &json!({ "prompt": "whole" }))), ("all at once", "length"));
     assert_eq!(text(&complete(&node, &json!({ "prompt": "bytes" }))), ("€", "stop"));
-    let answer = node.http().run("text", &json!({ "prompt": "typed" })).json();
+    let answer = node.http().run("text", &json!({ "prompt": "typed", "raw": true })).json();
     let call = &answer["result"]["tool_calls"][0];
     assert_eq!((&call["name"], &call["arguments"]), (&json!("f"), &json!({ "a": 1 })), "{answer}");
     let answer = complete(&node, &json!({ "prompt": "number" }));
@@ -81,7 +81,7 @@ fn a_generation_that_is_no_longer_needed_is_cancelled() {
     let limited = complete(&node, &json!({ "prompt": "ab", "max_tokens": 3 }));
     assert_eq!((text(&limited), &limited["usage"]["completion_tokens"]), (("ababab", "length"), &json!(3)));
     wait_for("both to be cancelled", PATIENCE, || seen().filter(|seen| seen.split(',').count() == 2));
-    let body = json!({ "model": "text", "prompt": "x", "stream": true });
+    let body = json!({ "model": "text", "prompt": "x", "max_tokens": 1000, "stream": true });
     let bytes = body.to_string();
     let mut stream = node.http().open("POST", "/v1/completions", &[], bytes.as_bytes());
     assert!(stream.chunk().unwrap().is_some());
@@ -94,13 +94,14 @@ fn a_generation_that_is_no_longer_needed_is_cancelled() {
 #[test]
 fn a_deadline_ends_a_stream_with_an_error() {
     let node = node().start();
-    let body = json!({ "model": "text", "prompt": "x", "stream": true }).to_string();
+    assert_eq!(text(&complete(&node, &json!({ "prompt": "whole" }))).1, "length", "it has started");
+    let body = json!({ "model": "text", "prompt": "x", "max_tokens": 1000, "stream": true }).to_string();
     let headers = [("x-omni-timeout-ms", "300"), ("content-type", "application/json")];
     let events = node.http().open("POST", "/v1/completions", &headers, body.as_bytes()).events();
     assert!(events.len() > 2, "{events:?}");
     let last: Value = serde_json::from_str(events.last().unwrap()).unwrap();
     assert_eq!(last["error"]["code"], "timeout", "{events:?}");
-    let body = json!({ "model": "text", "prompt": "x" }).to_string();
+    let body = json!({ "model": "text", "prompt": "x", "max_tokens": 1000 }).to_string();
     let answer = node.http().request("POST", "/v1/completions", &headers, body.as_bytes());
     assert_eq!((answer.status, &answer.json()["error"]["code"]), (504, &json!("timeout")));
 }

@@ -21,7 +21,9 @@ pub fn holds(data: &[u8]) {
     match api % 9 {
         0 => check(omni_openai::chat_request(body), body, |request| ChatEncoder::new(head(request), request)),
         1 => {
-            check(omni_openai::completion_request(body), body, |request| CompletionEncoder::new(head(request), request));
+            check(omni_openai::completion_request(body), body, |request| {
+                CompletionEncoder::new(head(request), request)
+            });
         }
         2 => {
             let (request, echo) = match omni_openai::responses_request(body) {
