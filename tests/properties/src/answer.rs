@@ -222,9 +222,10 @@ fn answered(answer: Answer, payload: &Bytes) -> Client {
             Client::Done
         }
         AnswerContent::Stream(reader) => {
-            assert!(
-                reader.kind() != StreamKind::Events || media[0].as_bytes().to_ascii_lowercase().starts_with(EVENTS)
-            );
+            if reader.kind() == StreamKind::Generation {
+                return Client::Done; // refused by the run API
+            }
+            assert!(reader.kind() == StreamKind::Bytes || media[0].as_bytes().to_ascii_lowercase().starts_with(EVENTS));
             let encoder = StreamEncoder::new(reader.kind());
             let (got, has_rendered, has_own) = (Vec::new(), false, false);
             Client::Reads(Box::new(Reads { reader, encoder, got, has_rendered, has_own, end: None }))
