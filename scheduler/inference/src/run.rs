@@ -1,11 +1,11 @@
 //! Run API: one request to one model.
 
-use crate::answer::{AnswerBody, reserve, respond, timing_headers};
+use crate::answer::{AnswerBody, complete, reserve, respond, timing_headers};
 use crate::api::TextCodec;
 use crate::api::embeddings::native_embeddings;
 use crate::api::text::TextRequest;
 use crate::forward::Listener;
-use crate::head::{self, REQUEST_ID, request_id, timeout};
+use crate::head::{self, request_id, timeout};
 use crate::in_flight::InFlightRequest;
 use crate::outcome::count_failure;
 use crate::state::RunApi;
@@ -16,7 +16,7 @@ use omni_body::{RequestBody, StreamKind};
 use omni_config::manifest::Kind;
 use omni_engine_client::{Answer, AnswerContent};
 use omni_ingress::body::{self, BodyLimits, IncomingBody, ReceivedBody, RunningUpload, Upload};
-use omni_ingress::{BodyUnread, RawBodyHandoff, response_headers};
+use omni_ingress::{RawBodyHandoff, response_headers};
 use omni_request_error::Failure;
 use omni_supervisor::metrics::Api;
 use omni_supervisor::model::Model;
@@ -38,7 +38,7 @@ impl RunApi {
         let (parts, body) = request.into_parts();
         let id = request_id(&parts.headers);
         let mut body = IncomingBody::Unread(body);
-        let mut response = match self.find(name).await {
+        let response = match self.find(name).await {
             Err(failure) => error_response(&failure).map(AnswerBody::full),
             Ok(model) => {
                 let (parts, id, arrived) = (&parts, id.as_bytes(), Instant::now());
@@ -53,11 +53,7 @@ impl RunApi {
                 }
             }
         };
-        response.headers_mut().insert(REQUEST_ID, id);
-        if body.stays_unread(&parts).await {
-            response.extensions_mut().insert(BodyUnread);
-        }
-        response
+        complete(response, id, body, &parts).await
     }
 }
 

@@ -1,15 +1,19 @@
 //! State of the APIs: the models of a node, the way to the successor, and what is kept for requests.
 
+use crate::answer::AnswerBody;
 use crate::forward::Forwarder;
+use crate::submission::Caller;
 use crate::templates::Templates;
-use omni_body::BudgetShare;
+use bytes::Bytes;
+use hyper::Response;
+use omni_body::{BodyKind, BudgetShare, RequestBody};
 use omni_request_error::Failure;
 use omni_supervisor::clock::unix_ms;
 use omni_supervisor::model::Model;
 use omni_supervisor::model::content::Content;
 use omni_supervisor::node::{Node, NotFound};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Advice of a refusal while a model's content is unknown.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -42,6 +46,18 @@ impl RunApi {
 
     pub(crate) fn forwarder(&self) -> &Forwarder {
         &self.forwarder
+    }
+
+    /// Sends a request to the successor, with its whole body of JSON as it came.
+    pub(crate) async fn forward(
+        &self,
+        caller: Caller<'_>,
+        original: Bytes,
+        deadline: Instant,
+    ) -> Result<Response<AnswerBody>, Failure> {
+        let Caller { listener, parts, id, .. } = caller;
+        let body = (RequestBody::Collected(BodyKind::Json, original), None);
+        self.forwarder.received(listener, parts, body, id, deadline).await
     }
 
     /// Model of this name.

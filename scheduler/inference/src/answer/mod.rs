@@ -1,17 +1,19 @@
 //! Response to a model's answer: envelope, bytes, or server-sent events.
 
 use crate::generation::stream::GenerationBody;
+use crate::head::REQUEST_ID;
 use crate::in_flight::InFlightRequest;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use hyper::http::request::Parts;
 use hyper::{Response, StatusCode, Version};
 use omni_body::{BodyPermit, BudgetShare, ResponsePermit, StreamKind};
 use omni_engine_client::{Answer, AnswerContent, StreamEnd, StreamRead, StreamReader, Swap};
 use omni_engine_protocol::frame::AnswerHead;
-use omni_ingress::body::RunningUpload;
+use omni_ingress::body::{IncomingBody, RunningUpload};
 use omni_ingress::response_headers::sendable;
-use omni_ingress::{ReadDeadline, ResponseBody, StreamCut, reserve_response};
+use omni_ingress::{BodyUnread, ReadDeadline, ResponseBody, StreamCut, reserve_response};
 use omni_request_error::Failure;
 use omni_workers_ai::{Envelope, StreamEncoder, envelope};
 use std::fmt::{self, Display, Formatter};
@@ -156,20 +158,45 @@ pub(crate) fn reserve(
     }
 }
 
-/// Reserves memory for a document that may lie there for long: what its response has to carry, if anything. `reserved`: memory that
-/// was reserved while it was made.
+/// Completes a response: its request id, and what is left unread of the request's body.
+pub(crate) async fn complete(
+    mut response: Response<AnswerBody>,
+    id: HeaderValue,
+    body: IncomingBody,
+    parts: &Parts,
+) -> Response<AnswerBody> {
+    response.headers_mut().insert(REQUEST_ID, id);
+    if body.stays_unread(parts).await {
+        response.extensions_mut().insert(BodyUnread);
+    }
+    response
+}
+
+/// Response with a JSON document, which is not kept in memory for long.
+pub(crate) fn json_response(document: Bytes) -> Response<AnswerBody> {
+    let mut response = Response::new(AnswerBody::full(document));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// Reserves memory for a JSON document that may lie there for long, and makes its response. `reserved`: memory that was reserved while it was
+/// made.
 ///
 /// # Errors
 /// The node's budget is used up.
-pub(crate) fn keep_response(
-    document: &mut Bytes,
+pub(crate) fn kept_json_response(
+    mut document: Bytes,
     reserved: Option<BodyPermit>,
     version: Version,
     share: &Arc<BudgetShare>,
     deadline: Instant,
-) -> Result<Option<ReadDeadline>, Failure> {
-    let permit = reserve_response(document, reserved, version, share)?;
-    Ok(permit.map(|permit| ReadDeadline { at: deadline, permit: Some(permit) }))
+) -> Result<Response<AnswerBody>, Failure> {
+    let permit = reserve_response(&mut document, reserved, version, share)?;
+    let mut response = json_response(document);
+    if permit.is_some() {
+        response.extensions_mut().insert(ReadDeadline { at: deadline, permit });
+    }
+    Ok(response)
 }
 
 /// Adds the version that answered, and the times of the answer.

@@ -1,16 +1,14 @@
 //! `/v1/embeddings`: vectors of texts.
 
-use super::{ApiRequest, guarded, json_body, model_name};
-use crate::answer::{AnswerBody, keep_response, timing_headers};
-use crate::forward::Listener;
-use crate::head::{self, timeout};
+use super::{ApiRequest, Target, json_body};
+use crate::answer::{AnswerBody, kept_json_response, timing_headers};
+use crate::generation::BYTES_PER_TOKEN;
+use crate::head;
 use crate::in_flight::InFlightRequest;
-use crate::outcome::count_failure;
 use crate::state::RunApi;
 use crate::submission::{Caller, Outcome};
 use bytes::{Bytes, BytesMut};
 use hyper::Response;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
 use omni_body::{BodyKind, BodyPermit, RequestBody, StreamKind};
 use omni_config::manifest::Kind;
 use omni_engine_client::{AnswerContent, StreamEnd, StreamRead, StreamReader};
@@ -31,8 +29,6 @@ use std::time::Instant;
 const LONGEST_ANSWER: u64 = 64 * 1024 * 1024;
 /// Bytes of an answer that are reserved at once.
 const STEP: u64 = 64 * 1024;
-/// Bytes of text that count as one token where the model does not count.
-const BYTES_PER_TOKEN: u64 = 4;
 
 /// Form of the answer.
 #[derive(Debug)]
@@ -60,27 +56,18 @@ impl ApiRequest<'_> {
         let received = self.receive(incoming).await?;
         let (original, permit) = json_body(received)?;
         let request = embedding_request(&original)?;
-        let name = model_name(&request.model)?;
-        let guard = self.admit(&name)?;
-        let model = self.api.find(name.as_str()).await?;
-        let served = async {
-            let content = self.api.content(&model).await?;
-            let manifest = &content.manifest;
-            if manifest.model.kind != Kind::Embeddings {
-                let why = format!("`{name}` makes no embeddings: its kind is {:?}", manifest.model.kind.name());
+        let (name, length) = (request.model.clone(), original.len());
+        let embed = async |target: Target<'_>| {
+            let Target { model, content, deadline } = target;
+            let kind = content.manifest.model.kind;
+            if kind != Kind::Embeddings {
+                let why = format!("`{}` makes no embeddings: its kind is {:?}", model.name, kind.name());
                 return Err(InvalidRequest::unsupported("model", why).into());
             }
-            let limit = manifest.limits.body.bytes();
-            if original.len() as u64 > limit {
-                return Err(Failure::BodyTooLarge { limit });
-            }
-            let deadline = self.arrived + timeout(&self.parts.headers, &content);
-            let caller = Caller { listener: Listener::Data, parts: self.parts, id: self.id, arrived: self.arrived };
-            let (api, model, content, form) = (self.api, &model, &*content, Form::OpenAi(request));
+            let (api, caller, form) = (self.api, self.caller(), Form::OpenAi(request));
             EmbeddingCall { api, caller, model, content, deadline, form, original }.serve(permit).await
         };
-        let served = served.await.inspect_err(|failure| count_failure(&model, Api::OpenAi, failure, self.id));
-        Ok(guarded(served?, guard))
+        self.with_model(&name, Api::OpenAi, length, embed).await
     }
 }
 
@@ -98,7 +85,7 @@ pub(crate) async fn native_embeddings(
 
 impl EmbeddingCall<'_> {
     async fn serve(self, permit: Option<BodyPermit>) -> Result<Response<AnswerBody>, Failure> {
-        let Caller { listener, parts, id, .. } = self.caller;
+        let Caller { parts, id, .. } = self.caller;
         let mut head = head::head(parts, id, None, false);
         head.kind = Some(RequestKind::Embeddings);
         let (api, session) = match &self.form {
@@ -112,10 +99,7 @@ impl EmbeddingCall<'_> {
         let at = submitted.at;
         let (answer, mut in_flight) = match submitted.wait(self.model, &mut None, self.deadline).await? {
             Outcome::Answer(answer, in_flight) => (*answer, in_flight),
-            Outcome::NotSent(_) => {
-                let body = (RequestBody::Collected(BodyKind::Json, self.original.clone()), None);
-                return self.api.forwarder().received(listener, parts, body, id, self.deadline).await;
-            }
+            Outcome::NotSent(_) => return self.api.forward(self.caller, self.original, self.deadline).await,
         };
         let collected = match answer.content {
             AnswerContent::Bytes(bytes) => {
@@ -131,15 +115,10 @@ impl EmbeddingCall<'_> {
             }
         };
         let bytes = collected.inspect_err(|_| in_flight.cancel_uncounted())?;
-        let mut json = self.form.render(&bytes)?;
+        let json = self.form.render(&bytes)?;
         in_flight.on_stream_end(true);
         let share = &self.model.body_budget;
-        let kept = keep_response(&mut json, answer.permit, parts.version, share, self.deadline)?;
-        let mut response = Response::new(AnswerBody::full(json));
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(kept) = kept {
-            response.extensions_mut().insert(kept);
-        }
+        let mut response = kept_json_response(json, answer.permit, parts.version, share, self.deadline)?;
         let (version, now) = (&answer.version, Instant::now());
         timing_headers(response.headers_mut(), (version, at), answer.sent_at, answer.swap, now);
         Ok(response)

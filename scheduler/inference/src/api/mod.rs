@@ -5,9 +5,9 @@ pub(crate) mod embeddings;
 mod models;
 pub(crate) mod text;
 
-use crate::answer::AnswerBody;
+use crate::answer::{AnswerBody, complete};
 use crate::forward::Listener;
-use crate::head::{REQUEST_ID, request_id, timeout};
+use crate::head::{request_id, timeout};
 use crate::outcome::count_failure;
 use crate::state::RunApi;
 use crate::submission::Caller;
@@ -21,10 +21,12 @@ use omni_body::RequestBody;
 use omni_config::name::ModelName;
 use omni_generation::{GenerationRequest, InvalidRequest, ResponseEncoder};
 use omni_ingress::body::{self, BodyLimits, IncomingBody, ReceivedBody};
-use omni_ingress::{AlreadyAdmitted, BodyUnread, ResponseGuard};
+use omni_ingress::{AlreadyAdmitted, ResponseGuard};
 use omni_openai::{ChatEncoder, CompletionEncoder, ResponseEcho, ResponsesEncoder};
 use omni_request_error::Failure;
 use omni_supervisor::metrics::Api;
+use omni_supervisor::model::Model;
+use omni_supervisor::model::content::Content;
 use omni_workers_ai::NativeEncoder;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -157,6 +159,13 @@ impl ApiKind {
     }
 }
 
+/// Model of a request, and the end of the client's wait.
+struct Target<'a> {
+    model: &'a Arc<Model>,
+    content: &'a Content,
+    deadline: Instant,
+}
+
 /// A request of one of these APIs.
 pub(crate) struct ApiRequest<'a> {
     api: &'a RunApi,
@@ -178,27 +187,19 @@ pub(crate) async fn serve(
     let mut body = IncomingBody::Unread(body);
     let request = ApiRequest { api, parts: &parts, id: id.as_bytes(), arrived: Instant::now(), holder };
     let kind = route.kind();
-    let mut response = match request.serve(route, &mut body).await {
+    let response = match request.serve(route, &mut body).await {
         Ok(response) => response,
         Err(failure) => kind.error(&failure, id.as_bytes()).map(AnswerBody::full),
     };
-    response.headers_mut().insert(REQUEST_ID, id);
-    if body.stays_unread(&parts).await {
-        response.extensions_mut().insert(BodyUnread);
-    }
-    response
+    complete(response, id, body, &parts).await
 }
 
 /// Refuses a request of one of these APIs, and skips its body if that is small and arrives at once.
 pub(crate) async fn refuse(request: Request<Incoming>, kind: ApiKind, failure: &Failure) -> Response<AnswerBody> {
     let (parts, body) = request.into_parts();
     let id = request_id(&parts.headers);
-    let mut response = kind.error(failure, id.as_bytes()).map(AnswerBody::full);
-    response.headers_mut().insert(REQUEST_ID, id);
-    if IncomingBody::Unread(body).stays_unread(&parts).await {
-        response.extensions_mut().insert(BodyUnread);
-    }
-    response
+    let response = kind.error(failure, id.as_bytes()).map(AnswerBody::full);
+    complete(response, id, IncomingBody::Unread(body), &parts).await
 }
 
 impl ApiRequest<'_> {
@@ -228,22 +229,41 @@ impl ApiRequest<'_> {
         let received = self.receive(incoming).await?;
         let (original, permit) = json_body(received)?;
         let (request, codec) = form.read(&original)?;
-        let name = model_name(&request.model)?;
+        let (name, length) = (request.model.clone(), original.len());
+        let serve = async |target: Target<'_>| {
+            let Target { model, content, deadline } = target;
+            let (api, caller) = (self.api, self.caller());
+            TextRequest { api, caller, model, content, request, codec, original, permit, deadline }.serve().await
+        };
+        self.with_model(&name, form.api(), length, serve).await
+    }
+
+    /// Finds and admits the model of a request with a body of this length, and counts a failure of `serve`.
+    async fn with_model(
+        &self,
+        name: &str,
+        api: Api,
+        length: usize,
+        serve: impl AsyncFnOnce(Target<'_>) -> Result<Response<AnswerBody>, Failure>,
+    ) -> Result<Response<AnswerBody>, Failure> {
+        let name = ModelName::try_from(name.to_owned()).map_err(|_| Failure::NoSuchModel)?;
         let guard = self.admit(&name)?;
         let model = self.api.find(name.as_str()).await?;
-        let caller = Caller { listener: Listener::Data, parts: self.parts, id: self.id, arrived: self.arrived };
         let served = async {
             let content = self.api.content(&model).await?;
             let limit = content.manifest.limits.body.bytes();
-            if original.len() as u64 > limit {
+            if length as u64 > limit {
                 return Err(Failure::BodyTooLarge { limit });
             }
             let deadline = self.arrived + timeout(&self.parts.headers, &content);
-            let (api, model, content) = (self.api, &model, &*content);
-            TextRequest { api, caller, model, content, request, codec, original, permit, deadline }.serve().await
+            serve(Target { model: &model, content: &content, deadline }).await
         };
-        let served = served.await.inspect_err(|failure| count_failure(&model, form.api(), failure, self.id));
+        let served = served.await.inspect_err(|failure| count_failure(&model, api, failure, self.id));
         Ok(guarded(served?, guard))
+    }
+
+    fn caller(&self) -> Caller<'_> {
+        Caller { listener: Listener::Data, parts: self.parts, id: self.id, arrived: self.arrived }
     }
 
     /// Receives the whole body.
@@ -282,8 +302,4 @@ fn json_body(received: ReceivedBody) -> Result<(Bytes, Option<omni_body::BodyPer
         RequestBody::Collected(_, bytes) => Ok((bytes, received.permit)),
         RequestBody::Streamed(_) => Err(Failure::BadRequest("this route takes a body of JSON".to_owned())),
     }
-}
-
-fn model_name(name: &str) -> Result<ModelName, Failure> {
-    ModelName::try_from(name.to_owned()).map_err(|_| Failure::NoSuchModel)
 }

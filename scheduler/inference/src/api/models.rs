@@ -1,10 +1,8 @@
 //! `/v1/models`: the models that a client may use.
 
 use super::ApiRequest;
-use crate::answer::AnswerBody;
-use bytes::Bytes;
+use crate::answer::{AnswerBody, json_response};
 use hyper::Response;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
 use omni_config::name::ModelName;
 use omni_openai::{Model, model_answer, model_list_answer};
 use omni_request_error::Failure;
@@ -13,7 +11,7 @@ impl ApiRequest<'_> {
     pub(super) fn models(&self) -> Response<AnswerBody> {
         let models = self.api.node().models();
         let allowed = models.iter().filter(|model| self.may_use(&model.name));
-        json(model_list_answer(allowed.map(|model| self.entry(model.name.as_str())).collect()))
+        json_response(model_list_answer(allowed.map(|model| self.entry(model.name.as_str())).collect()))
     }
 
     pub(super) fn model(&self, name: &ModelName) -> Result<Response<AnswerBody>, Failure> {
@@ -21,7 +19,7 @@ impl ApiRequest<'_> {
             return Err(Failure::ModelNotAllowed);
         }
         let found = self.api.node().find(name.as_str()).ok_or(Failure::NoSuchModel)?;
-        Ok(json(model_answer(&self.entry(found.name.as_str()))))
+        Ok(json_response(model_answer(&self.entry(found.name.as_str()))))
     }
 
     fn may_use(&self, name: &ModelName) -> bool {
@@ -31,10 +29,4 @@ impl ApiRequest<'_> {
     fn entry(&self, name: &str) -> Model {
         Model::new(name, self.api.since)
     }
-}
-
-fn json(bytes: Bytes) -> Response<AnswerBody> {
-    let mut response = Response::new(AnswerBody::full(bytes));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
 }

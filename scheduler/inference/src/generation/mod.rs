@@ -21,6 +21,9 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 use tokio::time::Sleep;
 
+/// Bytes of text that count as one token where the engine does not count.
+pub(crate) const BYTES_PER_TOKEN: u64 = 4;
+
 /// Event of an answer.
 #[derive(Debug)]
 pub(super) enum Event {

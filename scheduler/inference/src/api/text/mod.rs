@@ -4,7 +4,7 @@ mod prompt;
 
 use self::prompt::{PreparedPrompt, prepare};
 use super::TextCodec;
-use crate::answer::{AnswerBody, AnswerStream, keep_response, timing_headers};
+use crate::answer::{AnswerBody, AnswerStream, json_response, kept_json_response, timing_headers};
 use crate::generation::choice::Choice;
 use crate::generation::format::FormatCheck;
 use crate::generation::stream::GenerationBody;
@@ -87,16 +87,9 @@ impl TextRequest<'_> {
             };
             let mut out = BytesMut::new();
             encoder.whole(&completion, &mut out);
-            let mut bytes = out.freeze();
             let share = &self.model.body_budget;
             let (version, permit) = (self.caller.parts.version, Some(permit));
-            let kept = keep_response(&mut bytes, permit, version, share, self.deadline)?;
-            let mut response = Response::new(AnswerBody::full(bytes));
-            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            if let Some(kept) = kept {
-                response.extensions_mut().insert(kept);
-            }
-            response
+            kept_json_response(out.freeze(), permit, version, share, self.deadline)?
         };
         timing_headers(response.headers_mut(), (&begun.version, submitted), begun.sent_at, begun.swap, answered);
         Ok(response)
@@ -126,9 +119,7 @@ impl TextRequest<'_> {
             return Err(Failure::AnswerNotSendable("it is no number of tokens".to_owned()));
         };
         request.on_stream_end(true);
-        let mut response = Response::new(AnswerBody::full(omni_anthropic::token_count_answer(tokens)));
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        Ok(response)
+        Ok(json_response(omni_anthropic::token_count_answer(tokens)))
     }
 
     /// Checks that the model can honour the request.
@@ -248,9 +239,7 @@ impl TextRequest<'_> {
     }
 
     /// Sends the request as it came to the successor of this scheduler.
-    async fn forward(&self) -> Result<Response<AnswerBody>, Failure> {
-        let body = (RequestBody::Collected(BodyKind::Json, self.original.clone()), None);
-        let Caller { listener, parts, id, .. } = self.caller;
-        self.api.forwarder().received(listener, parts, body, id, self.deadline).await
+    async fn forward(self) -> Result<Response<AnswerBody>, Failure> {
+        self.api.forward(self.caller, self.original, self.deadline).await
     }
 }

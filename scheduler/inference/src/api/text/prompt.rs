@@ -1,5 +1,6 @@
 //! Prompts as an engine gets them: rendered by the model's chat template, or as messages.
 
+use crate::generation::BYTES_PER_TOKEN;
 use crate::templates::TextModel;
 use bytes::Bytes;
 use omni_chat_template::RenderError;
@@ -10,9 +11,6 @@ use omni_openai::chat::message_list;
 use omni_request_error::Failure;
 use std::borrow::Cow;
 use std::ops::Range;
-
-/// Bytes of text that count as one token where the engine does not count.
-const BYTES_PER_TOKEN: u64 = 4;
 
 /// Prompt of one generation.
 #[derive(Debug)]
