@@ -1,7 +1,5 @@
 //! End of a choice.
 
-use serde::{Deserialize, Serialize};
-
 /// Reason for the end of a choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FinishReason {
@@ -28,8 +26,7 @@ pub struct Finish {
 }
 
 /// Tokens of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Tokens of the prompt, those from a cache included.
     pub prompt_tokens: u64,

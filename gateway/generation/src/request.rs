@@ -1,7 +1,6 @@
 //! Requests for generated text, as every codec reads them.
 
 use crate::message::{Message, Tool, ToolChoice};
-use serde::Serialize;
 use serde_json::value::RawValue;
 
 /// A request of any API.
@@ -69,43 +68,31 @@ pub struct TemplateOptions {
 }
 
 /// Sampling parameters; `None`: the engine's default.
-#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Sampling {
     /// Most tokens of the answer.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u32>,
     /// Fewest tokens of the answer.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub min_tokens: Option<u32>,
     /// 0 to 2; 0 is greedy.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f32>,
     /// Share of probability that is sampled from, above 0 and up to 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub top_p: Option<f32>,
     /// Number of tokens that is sampled from.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub top_k: Option<u32>,
     /// Least probability relative to the most probable token, 0 to 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub min_p: Option<f32>,
     /// -2 to 2.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub frequency_penalty: Option<f32>,
     /// -2 to 2.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub presence_penalty: Option<f32>,
     /// Above 0; 1 is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub repetition_penalty: Option<f32>,
     /// Seed of the random numbers.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<i64>,
     /// Bias of tokens, -100 to 100.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub logit_bias: Vec<(u32, f32)>,
     /// Generation beyond end tokens, up to `max_tokens`.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ignore_eos: bool,
 }
 
