@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`body`] | JSON bodies as typed values; errors name the parameter by its path |
 //! | [`raw`] | JSON whose keys stay in their order |
+//! | [`form`] | forms with files |
 //! | [`bounds`] | checks of values |
 //! | [`text_or`] | a text, or an array or object in its place |
 //! | [`sampling`] | bounds of the parameters that all APIs of generated text have |
@@ -16,6 +17,7 @@ pub mod body;
 pub mod bounds;
 pub mod event;
 mod failure;
+pub mod form;
 pub mod openapi;
 pub mod raw;
 pub mod sampling;

@@ -126,14 +126,19 @@ struct RerankUsage {
     total_tokens: u64,
 }
 
-/// The answer to a request: documents by their scores, the best first, equal ones in the order of the request. `scores`: one for each
-/// document; those that are no numbers come last.
+/// Numbers of documents with their scores, the best first, equal ones in their order; scores that are no numbers come last.
 #[must_use]
-pub fn rerank_answer(head: &AnswerHead, request: &RerankRequest, scores: &[f64], tokens: u64) -> Bytes {
-    let mut ranked: Vec<(usize, f64)> = scores.iter().copied().enumerate().take(request.documents.len()).collect();
+pub fn ranked(scores: &[f64]) -> Vec<(usize, f64)> {
+    let mut ranked: Vec<(usize, f64)> = scores.iter().copied().enumerate().collect();
     let key = |score: f64| if score.is_nan() { f64::NEG_INFINITY } else { score };
     ranked.sort_by(|(_, left), (_, right)| key(*right).total_cmp(&key(*left)));
-    let results = ranked.into_iter().take(request.top_n).map(|(index, relevance_score)| {
+    ranked
+}
+
+/// The answer to a request. `scores`: one for each document.
+#[must_use]
+pub fn rerank_answer(head: &AnswerHead, request: &RerankRequest, scores: &[f64], tokens: u64) -> Bytes {
+    let results = ranked(scores).into_iter().take(request.top_n).map(|(index, relevance_score)| {
         let text = request.documents.get(index).filter(|_| request.return_documents);
         RerankResult { index, relevance_score, document: text.map(|text| ResultDocument { text }) }
     });

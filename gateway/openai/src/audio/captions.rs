@@ -14,7 +14,8 @@ pub(crate) fn srt(transcript: &Transcript) -> String {
 }
 
 /// Captions in the WebVTT form.
-pub(crate) fn vtt(transcript: &Transcript) -> String {
+#[must_use]
+pub fn vtt(transcript: &Transcript) -> String {
     let mut out = "WEBVTT\n\n".to_owned();
     for segment in segments(transcript).iter() {
         let (start, end) = (time(segment.start, '.'), time(segment.end, '.'));

@@ -5,11 +5,13 @@ mod speech;
 mod transcript;
 mod transcription;
 
+pub use captions::vtt;
 pub(crate) use speech::SpeechBody;
 pub use speech::{SpeechFormat, SpeechRequest, speech_request};
 pub use transcript::{Segment, Transcript};
 pub use transcription::{
-    Transcription, TranscriptionFormat, TranscriptionRequest, transcription_answer, transcription_request,
+    AudioFile, Transcription, TranscriptionFormat, TranscriptionRequest, transcription_answer, transcription_form,
+    transcription_request,
 };
 
 #[cfg(test)]

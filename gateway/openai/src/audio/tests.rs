@@ -1,6 +1,7 @@
 //! Tests of requests with sound and of their answers.
 
 use super::*;
+use bytes::Bytes;
 
 fn request(fields: &[(&str, &str)]) -> TranscriptionRequest {
     transcription_request(fields.iter().copied(), false).unwrap()
@@ -53,6 +54,35 @@ fn fields_of_a_form_are_read() {
     };
     assert_eq!(request(&fields), expected);
     assert!(transcription_request([("model", "m")], true).unwrap().translate);
+}
+
+#[test]
+fn a_form_has_one_file() {
+    let part = |disposition: &str, content: &str| {
+        format!("--b\r\nContent-Disposition: form-data; {disposition}\r\nContent-Type: audio/wav\r\n\r\n{content}\r\n")
+    };
+    let read = |parts: &[(&str, &str)]| {
+        let parts: String = parts.iter().map(|(disposition, content)| part(disposition, content)).collect();
+        transcription_form("multipart/form-data; boundary=b", &Bytes::from(format!("{parts}--b--\r\n")), false)
+    };
+    let (model, file) = (("name=\"model\"", "whisper"), ("name=\"file\"; filename=\"a.wav\"", "RIFF"));
+    let (request, audio) = read(&[file, model]).unwrap();
+    let expected =
+        AudioFile { content: "RIFF".into(), name: Some("a.wav".into()), media_type: Some("audio/wav".into()) };
+    assert_eq!((request.model.as_str(), audio), ("whisper", expected));
+    let other = ("name=\"image\"; filename=\"a.png\"", "PNG");
+    for (parts, expected) in [
+        (&[model][..], "`file` is missing"),
+        (&[file], "`model` is missing"),
+        (&[model, ("name=\"file\"", "")], "`file` is empty"),
+        (&[model, file, file], "`file` appears twice"),
+        (&[model, file, other], "there is no parameter `image`: leave it out"),
+        (&[other, model], "there is no parameter `image`: leave it out"),
+    ] {
+        assert_eq!(read(parts).unwrap_err().message, expected);
+    }
+    let error = transcription_form("application/json", &Bytes::from_static(b"{}"), false).unwrap_err();
+    assert_eq!(error.message, "the request's body is not a form: its `content-type` has to be `multipart/form-data`");
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! Requests for the text of a recording, and their answers. A request is a form with a file; the fields beside the file are read here.
+//! Requests for the text of a recording, and their answers. A request is a form with a file.
 
 use crate::audio::captions::{srt, vtt};
 use crate::audio::transcript::Transcript;
 use bytes::Bytes;
 use omni_codec::bounds;
+use omni_codec::form::Form;
 use omni_generation::{InvalidCode, InvalidRequest};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -52,6 +53,40 @@ pub struct TranscriptionRequest {
     pub temperature: Option<f32>,
     /// English text of a recording in another language.
     pub translate: bool,
+}
+
+/// A file with sound.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AudioFile {
+    /// Content.
+    pub content: Bytes,
+    /// Name of the file, as the client has it.
+    pub name: Option<String>,
+    /// Media type, as the client has it.
+    pub media_type: Option<String>,
+}
+
+/// Reads a form with a file. `media_type`: that of the body; `translate`: the route is that of translations.
+///
+/// # Errors
+/// A body that is no form, no file or more than one, and the errors of [`transcription_request`].
+pub fn transcription_form(
+    media_type: &str,
+    body: &Bytes,
+    translate: bool,
+) -> Result<(TranscriptionRequest, AudioFile), InvalidRequest> {
+    let form = Form::parse(media_type, body, &["file"])?;
+    let request = transcription_request(form.fields.iter().map(|(name, value)| (name.as_str(), *value)), translate)?;
+    let mut files = form.files.into_iter();
+    let file = files.next().ok_or_else(|| InvalidRequest::missing("file"))?;
+    if let Some(other) = [&file].into_iter().chain(&files.next()).find(|file| file.field != "file") {
+        return Err(unknown(&other.field));
+    }
+    if file.content.is_empty() {
+        return Err(InvalidRequest::new("file", "`file` is empty"));
+    }
+    let content = body.slice_ref(file.content);
+    Ok((request, AudioFile { content, name: file.name, media_type: file.media_type }))
 }
 
 /// Reads the fields of a form, all but `file`. `translate`: the route is that of translations.
