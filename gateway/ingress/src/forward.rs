@@ -142,7 +142,7 @@ impl Body for FromSocket {
         {
             self.upload = None;
             if uploaded.is_err() {
-                return Poll::Ready(Some(Err("the request's body broke off".into())));
+                return Poll::Ready(Some(Err("its end did not arrive".into())));
             }
         }
         loop {

@@ -54,7 +54,7 @@ impl<'a> Form<'a> {
         let mut form = Self::default();
         let mut seen = HashSet::new();
         for part in Parts::new(body, delimiter.as_bytes())? {
-            let (head, content) = part?;
+            let Part { head, content } = part?;
             let head = Head::parse(head)?;
             if form.fields.len() + form.files.len() == MOST_PARTS {
                 return Err(malformed(&format!("it has more than {MOST_PARTS} parts")));
@@ -93,7 +93,13 @@ fn is_of_boundary(byte: u8) -> bool {
     byte.is_ascii_graphic() || byte == b' '
 }
 
-/// Parts of a body: the head of each, and its content.
+/// A part of a body.
+struct Part<'a> {
+    head: &'a [u8],
+    content: &'a [u8],
+}
+
+/// Parts of a body.
 struct Parts<'a, 'd> {
     /// Bytes behind the last delimiter.
     rest: &'a [u8],
@@ -109,7 +115,7 @@ impl<'a, 'd> Parts<'a, 'd> {
         Ok(Self { rest, delimiter })
     }
 
-    fn next_part(&mut self) -> Result<Option<(&'a [u8], &'a [u8])>, InvalidRequest> {
+    fn next_part(&mut self) -> Result<Option<Part<'a>>, InvalidRequest> {
         let cut_off = || malformed("it is cut off");
         if self.rest.starts_with(b"--") {
             return Ok(None);
@@ -128,12 +134,12 @@ impl<'a, 'd> Parts<'a, 'd> {
             None => split(content, self.delimiter).ok_or_else(cut_off)?,
         };
         self.rest = rest;
-        Ok(Some((head, content)))
+        Ok(Some(Part { head, content }))
     }
 }
 
 impl<'a> Iterator for Parts<'a, '_> {
-    type Item = Result<(&'a [u8], &'a [u8]), InvalidRequest>;
+    type Item = Result<Part<'a>, InvalidRequest>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let next = self.next_part();

@@ -1,7 +1,7 @@
 //! Request bodies: collected within the model's limit and the budget, or uploaded to the model.
 //!
 //! JSON is collected. Any other body that is longer than [`STREAM_FROM`], or of unknown length, is an [`Upload`]: it is never in memory as
-//! a whole.
+//! a whole, unless the node itself reads it ([`receive_whole`]).
 
 mod splice;
 mod upload;
@@ -10,6 +10,7 @@ pub use self::upload::{RunningUpload, Transfer, Upload};
 
 use self::upload::incomplete;
 use crate::body_handoff::RawBodyHandoff;
+use crate::forward::unread_body;
 use crate::limits::STREAM_WINDOW;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
@@ -19,6 +20,7 @@ use hyper::http::request::Parts;
 use hyper::{Request, Version};
 use omni_body::{BodyKind, BodyPermit, BudgetShare, RequestBody};
 use omni_request_error::Failure;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -158,14 +160,8 @@ pub async fn receive(
     deadline: Instant,
 ) -> Result<ReceivedBody, Failure> {
     let (headers, limit) = (&parts.headers, limits.bytes);
-    if let Some(encoding) = encoding(headers) {
-        return Err(Failure::BodyEncoded { encoding });
-    }
-    let declared = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
     let exact = body.size_hint().exact();
-    if declared.or(exact).is_some_and(|length: u64| length > limit) {
-        return Err(Failure::BodyTooLarge { limit });
-    }
+    check_head(headers, exact, limit)?;
     if is_streamed(headers, exact) {
         let transfer = match (handoff, exact) {
             (Some(handoff), Some(length)) if limits.hand_over => Transfer::HandOver(handoff, length),
@@ -188,9 +184,7 @@ pub async fn receive(
             upload: Some(upload),
         });
     }
-    let collecting = collect(body, exact, limit, share);
-    let (bytes, permit) =
-        tokio::time::timeout_at(deadline.into(), collecting).await.map_err(|_| Failure::BodyTimeout)??;
+    let (bytes, permit) = collect(body, exact, limit, share, deadline).await?;
     let kind = if is_json(headers) { BodyKind::Json } else { BodyKind::Bytes };
     Ok(ReceivedBody {
         body: RequestBody::Collected(kind, bytes),
@@ -201,8 +195,47 @@ pub async fn receive(
     })
 }
 
+/// Receives a request's whole body into memory, whatever its media type is and however long it is.
+///
+/// # Errors
+/// Those of [`receive`].
+pub async fn receive_whole(
+    parts: &Parts,
+    body: Incoming,
+    limit: u64,
+    share: &Arc<BudgetShare>,
+    deadline: Instant,
+) -> Result<(Bytes, BodyPermit), Failure> {
+    let exact = body.size_hint().exact();
+    check_head(&parts.headers, exact, limit)?;
+    collect(unread_body(parts, body, share)?, exact, limit, share, deadline).await
+}
+
+/// Checks the encoding and the length that a head announces.
+fn check_head(headers: &HeaderMap, exact: Option<u64>, limit: u64) -> Result<(), Failure> {
+    if let Some(encoding) = encoding(headers) {
+        return Err(Failure::BodyEncoded { encoding });
+    }
+    let declared = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()).and_then(|text| text.parse().ok());
+    match declared.or(exact).is_some_and(|length: u64| length > limit) {
+        true => Err(Failure::BodyTooLarge { limit }),
+        false => Ok(()),
+    }
+}
+
 async fn collect(
-    mut body: Incoming,
+    body: impl Body<Data = Bytes, Error: Display> + Unpin,
+    exact: Option<u64>,
+    limit: u64,
+    share: &Arc<BudgetShare>,
+    deadline: Instant,
+) -> Result<(Bytes, BodyPermit), Failure> {
+    let collecting = collect_all(body, exact, limit, share);
+    tokio::time::timeout_at(deadline.into(), collecting).await.map_err(|_| Failure::BodyTimeout)?
+}
+
+async fn collect_all(
+    mut body: impl Body<Data = Bytes, Error: Display> + Unpin,
     exact: Option<u64>,
     limit: u64,
     share: &Arc<BudgetShare>,
