@@ -9,7 +9,7 @@ VENV := .omni/venv/bin
 # Properties run with this many cases in `make soak`: twenty times what `make test` takes.
 SOAK_CASES := 5120
 
-.PHONY: help setup build wheel run check test test-build test-rust test-python fuzz soak bench sbom deb vm-test gpu-test gpu-bundle gpu-suites
+.PHONY: help setup build wheel run check test test-build test-rust test-python clients-test fuzz soak bench sbom deb vm-test gpu-test gpu-bundle gpu-suites
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ test-python: setup
 	cd worker/python && $(CURDIR)/$(VENV)/pytest -q -p no:cacheprovider
 	$(VENV)/pytest -q -p no:cacheprovider monitoring systemd
 	setup/test-models.sh
+
+clients-test: test-build  ## the clients of others in tests/clients, of PyPI and of npm, against a node (part of test)
+	cargo nextest run --locked -p omni-tests --test clients
 
 fuzz:  ## parsers of foreign bytes, with generated input, a minute each (SECONDS=600 TARGETS="http node")
 	fuzz/run.sh $(or $(SECONDS),60) $(TARGETS)

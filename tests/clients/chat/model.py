@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 
 from omni import Finish, TextGeneration, Token, Usage
 
@@ -41,7 +42,7 @@ def tool_call(request, said):
         function = next(iter(mentioned + every), None)
     if function is None or choice == "none":
         return None
-    return CALL % (function["name"], json.dumps(instance(function.get("parameters", {}), said)))
+    return CALL % (function["name"], json.dumps(instance(function.get("parameters") or {"type": "object"}, said)))
 
 
 def is_mentioned(name, said):
@@ -53,8 +54,8 @@ def script(request, said):
         return "The result is known."
     if said in ANSWERS:
         return ANSWERS[said]
-    if said.startswith("count "):
-        return " ".join(str(number) for number in range(1, int(said[6:]) + 1))
+    if said.startswith(("count ", "slowly ")):
+        return " ".join(str(number) for number in range(1, int(said.split()[1]) + 1))
     call = tool_call(request, said)
     if call is not None:
         return call
@@ -78,6 +79,8 @@ def handle_request(request: TextGeneration, context):
     for number, text in enumerate(tokens):
         if said == "raise late" and number == 1:
             raise ValueError("as asked")
+        if said.startswith("slowly "):
+            time.sleep(0.05)
         logprob = -0.5 if request.logprobs is not None else None
         yield Token(text, id=number, logprob=logprob, top=[(text, -0.5)] if request.logprobs else [])
     yield Finish("stop", usage=Usage(prompt_tokens=len(prompt.split()), completion_tokens=len(tokens)))

@@ -123,7 +123,7 @@ pub(crate) fn read_items(items: Vec<InputItem>, messages: &mut Vec<Message>) -> 
                 messages.push(item.into_result(&at)?);
             }
             Some("item_reference") => {
-                let message = "answers are not stored: send the item itself";
+                let message = "answers are not stored: send the item itself; clients do so when `store` is `false`";
                 return Err(InvalidRequest::unsupported(format!("{at}.type"), message));
             }
             Some(_) => {

@@ -1,10 +1,10 @@
 // Golden files of the codecs, read by the npm clients as answers of a server: each stream and each whole answer of
 // `gateway/*/src/**/snapshots` through the client's own parser, without a node.
 //
-// Run from a copy beside a `node_modules` with the clients below: `node shapes.mjs REPOSITORY`.
+// Run by `tests/functional/clients.rs`.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { pathToFileURL } from "node:url";
+import { test } from "node:test";
 
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
@@ -13,14 +13,27 @@ import { generateText, jsonSchema, streamText, tool } from "ai";
 import OpenAI from "openai";
 import { createWorkersAI } from "workers-ai-provider";
 
-const gateway = new URL("gateway/", pathToFileURL(`${process.argv[2]}/`));
+globalThis.AI_SDK_LOG_WARNINGS = false;
+const gateway = new URL("../../gateway/", import.meta.url);
 
 const text = {
-  text: 'Hél"lo\n', empty: "", reasoning: "4", "one tool": "I look.", "reasoning, text, tool": "So", length: "Once upon",
-  "stop string": "1, 2", filtered: "I", usage: "Hi", logprobs: "Hi é", "two choices": "a", error: "Hel",
+  text: 'Hél"lo\n',
+  empty: "",
+  reasoning: "4",
+  "one tool": "I look.",
+  "reasoning, text, tool": "So",
+  length: "Once upon",
+  "stop string": "1, 2",
+  filtered: "I",
+  usage: "Hi",
+  logprobs: "Hi é",
+  "two choices": "a",
+  error: "Hel",
 };
 const calls = {
-  "one tool": [{ city: "Bern" }], "two tools": [{ city: "Bern" }, { city: "Genf" }], "tool without arguments": [{}],
+  "one tool": [{ city: "Bern" }],
+  "two tools": [{ city: "Bern" }, { city: "Genf" }],
+  "tool without arguments": [{}],
   "reasoning, text, tool": [{}],
 };
 const reasoning = { reasoning: "Let me think", "reasoning, text, tool": "Hm" };
@@ -34,43 +47,46 @@ function sections(path) {
   return names.map((name, at) => [name, `${parts[2 * at + 2].replace(/\n+$/, "")}\n\n`]);
 }
 
-const answering = (body, kind) => async () =>
-  new Response(body, { status: 200, headers: { "content-type": kind } });
+const answering = (body, kind) => async () => new Response(body, { status: 200, headers: { "content-type": kind } });
 
 const tools = {
-  weather: tool({ description: "w", inputSchema: jsonSchema({ type: "object", properties: { city: { type: "string" } } }) }),
+  weather: tool({
+    description: "w",
+    inputSchema: jsonSchema({ type: "object", properties: { city: { type: "string" } } }),
+  }),
 };
 
 const models = {
-  "openai chat": ["openai/src/chat/snapshots/omni_openai__chat__tests__",
-    (fetch) => createOpenAI({ apiKey: "x", baseURL: "http://node/v1", fetch }).chat("m")],
-  "openai-compatible": ["openai/src/chat/snapshots/omni_openai__chat__tests__",
-    (fetch) => createOpenAICompatible({ name: "node", baseURL: "http://node/v1", fetch, includeUsage: true })("m")],
-  "openai responses": ["openai/src/responses/snapshots/omni_openai__responses__tests__",
-    (fetch) => createOpenAI({ apiKey: "x", baseURL: "http://node/v1", fetch }).responses("m")],
-  anthropic: ["anthropic/src/snapshots/omni_anthropic__tests__",
-    (fetch) => createAnthropic({ apiKey: "x", baseURL: "http://node/v1", fetch })("m")],
-  "workers-ai": ["workers-ai/src/text/snapshots/omni_workers_ai__text__tests__",
-    (fetch) => createWorkersAI({ accountId: "a", apiKey: "x", fetch })("m")],
+  "openai chat": [
+    "openai/src/chat/snapshots/omni_openai__chat__tests__",
+    (fetch) => createOpenAI({ apiKey: "x", baseURL: "http://node/v1", fetch }).chat("m"),
+  ],
+  "openai-compatible": [
+    "openai/src/chat/snapshots/omni_openai__chat__tests__",
+    (fetch) => createOpenAICompatible({ name: "node", baseURL: "http://node/v1", fetch, includeUsage: true })("m"),
+  ],
+  "openai responses": [
+    "openai/src/responses/snapshots/omni_openai__responses__tests__",
+    (fetch) => createOpenAI({ apiKey: "x", baseURL: "http://node/v1", fetch }).responses("m"),
+  ],
+  anthropic: [
+    "anthropic/src/snapshots/omni_anthropic__tests__",
+    (fetch) => createAnthropic({ apiKey: "x", baseURL: "http://node/v1", fetch })("m"),
+  ],
+  "workers-ai": [
+    "workers-ai/src/text/snapshots/omni_workers_ai__text__tests__",
+    (fetch) => createWorkersAI({ accountId: "a", apiKey: "x", fetch })("m"),
+  ],
 };
 // Clients that do not show reasoning in this form, and ends that their API has no word for.
 const noReasoning = new Set(["openai chat", "openai responses"]);
 
-let passed = 0;
-const failures = [];
-
-async function check(label, run) {
-  try {
-    await run();
-    passed += 1;
-  } catch (error) {
-    failures.push(`${label}: ${error?.message ?? error}`);
-  }
-}
-
 function compare(client, name, got) {
   assert.equal(got.text, text[name] ?? "");
-  assert.deepEqual(got.toolCalls.map((call) => call.input), calls[name] ?? []);
+  assert.deepEqual(
+    got.toolCalls.map((call) => call.input),
+    calls[name] ?? [],
+  );
   for (const call of got.toolCalls) assert.equal(call.toolName, "weather");
   if (!noReasoning.has(client)) assert.equal(got.reasoningText ?? "", reasoning[name] ?? "");
   const expected = calls[name] ? "tool-calls" : (reasons[name] ?? "stop");
@@ -80,10 +96,16 @@ function compare(client, name, got) {
 for (const [client, [path, make]] of Object.entries(models)) {
   for (const [name, body] of sections(`${path}streams_of_all_shapes.snap`)) {
     if (name === "two choices") continue; // which these clients never ask for
-    await check(`${client}, stream, ${name}`, async () => {
+    test(`${client}, stream, ${name}`, async () => {
       let failed;
       const model = make(answering(body, "text/event-stream"));
-      const result = streamText({ model, prompt: "hi", tools, maxRetries: 0, onError: ({ error }) => (failed = error) });
+      const result = streamText({
+        model,
+        prompt: "hi",
+        tools,
+        maxRetries: 0,
+        onError: ({ error }) => (failed = error),
+      });
       let seen = "";
       for await (const part of result.fullStream) if (part.type === "text-delta") seen += part.text;
       if (name === "error") {
@@ -92,13 +114,17 @@ for (const [client, [path, make]] of Object.entries(models)) {
         return;
       }
       assert.equal(failed, undefined, `${failed?.message ?? failed}`);
-      const [whole, toolCalls, reasoningText, finishReason] =
-        await Promise.all([result.text, result.toolCalls, result.reasoningText, result.finishReason]);
+      const [whole, toolCalls, reasoningText, finishReason] = await Promise.all([
+        result.text,
+        result.toolCalls,
+        result.reasoningText,
+        result.finishReason,
+      ]);
       compare(client, name, { text: whole, toolCalls, reasoningText, finishReason });
     });
   }
   for (const [name, body] of sections(`${path}whole_answers_of_all_shapes.snap`)) {
-    await check(`${client}, whole, ${name}`, async () => {
+    test(`${client}, whole, ${name}`, async () => {
       const model = make(answering(body, "application/json"));
       compare(client, name, await generateText({ model, prompt: "hi", tools, maxRetries: 0 }));
     });
@@ -106,7 +132,7 @@ for (const [client, [path, make]] of Object.entries(models)) {
 }
 
 for (const [name, body] of sections("openai/src/chat/snapshots/omni_openai__chat__tests__streams_of_all_shapes.snap")) {
-  await check(`openai, stream, ${name}`, async () => {
+  test(`openai, stream, ${name}`, async () => {
     const fetch = answering(body, "text/event-stream");
     const client = new OpenAI({ apiKey: "x", baseURL: "http://node/v1", fetch, maxRetries: 0 });
     const stream = client.chat.completions.stream({ model: "m", messages: [{ role: "user", content: "hi" }] });
@@ -117,7 +143,3 @@ for (const [name, body] of sections("openai/src/chat/snapshots/omni_openai__chat
     assert.deepEqual(got, calls[name] ?? []);
   });
 }
-
-console.log(`${passed} passed, ${failures.length} failed`);
-for (const failure of failures) console.log(failure);
-process.exit(failures.length > 0 ? 1 : 0);
