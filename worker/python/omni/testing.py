@@ -18,20 +18,19 @@ import importlib
 import json as _json
 import sys
 import types
-from array import array
 from base64 import b64decode
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any, Union
 
-from omni import errors, generation, tasks
+from omni import _received, errors, generation, tasks
 from omni._engine import direct, outcome, wire
 from omni._engine.answer import Stream
 from omni._engine.batch import Batch, Member
 from omni._engine.cancel import Cancels
 from omni._engine.model import LoadError, Model
 from omni.context import Context
-from omni.generation import Completion, Finish, Reasoning, Sampling, TextGeneration, Token, ToolCall, Usage
+from omni.generation import Completion, Reasoning, Sampling, TextGeneration, Token, ToolCall
 from omni.request import Request
 from omni.tasks import Segment, Transcription
 
@@ -81,7 +80,7 @@ class Answer:
     @property
     def pieces(self) -> list[Any]:
         """The pieces of a stream: text, JSON values and bytes."""
-        return [_piece(flags, payload) for flags, payload in self._chunks]
+        return [_received.plain(flags, payload) for flags, payload in self._chunks]
 
     def __repr__(self) -> str:
         return f"Answer(status={self.status}, body={self.body[:200]!r})"
@@ -133,7 +132,7 @@ class TestClient:
         """Sends a request: `json=`, `text=` or `body=`, and whatever else `omni.Request` takes."""
         context, frames = self._call(Request(**request))
         try:
-            status, head, chunks = _opened(frames)
+            status, head, chunks = _received.opened(frames)
             return Answer(status, head, list(self._walk(chunks)), context.metrics)
         except errors.HTTPError as err:
             return _refused(err, context)
@@ -141,7 +140,7 @@ class TestClient:
     def stream(self, **request: Any) -> Iterator[Any]:
         """The same, piece by piece as the handler makes them. A failure is an `errors.HTTPError`."""
         for flags, payload in self._chunks(Request(**request)):
-            yield _piece(flags, payload)
+            yield _received.plain(flags, payload)
 
     def batch(self, bodies: Sequence[Any], **request: Any) -> list[Answer]:
         """Sends these JSON values as one batch to the model's `handle_batch`."""
@@ -213,12 +212,7 @@ class TestClient:
         lists = None if tokens is None else [list(one) for one in tokens]
         given = tasks.Embeddings(None if texts is None else list(texts), lists, **options)
         data = b"".join(part for _, part in self._chunks(Request(json=tasks.to_json(given), kind="embeddings")))
-        (length,) = wire.HEAD_LENGTH.unpack_from(data)
-        width = _json.loads(data[4 : 4 + length])["dimensions"]
-        numbers = array("f", data[4 + length :])
-        if sys.byteorder == "big":
-            numbers.byteswap()
-        return [list(numbers[at : at + width]) for at in range(0, len(numbers), max(width, 1))]
+        return _received.embeddings(data)[0]
 
     def rerank(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[float]:
         """Relevance of documents."""
@@ -262,7 +256,7 @@ class TestClient:
 
     def _chunks(self, request: Request) -> Iterator[Chunk]:
         _, frames = self._call(request)
-        _, _, chunks = _opened(frames)
+        _, _, chunks = _received.opened(frames)
         return self._walk(chunks)
 
     def _whole(self, request: Request) -> Any:
@@ -358,31 +352,6 @@ def _imported(name: str, directory: Path) -> types.ModuleType:
     return importlib.import_module(name)
 
 
-def _opened(frames: bytes | Stream) -> tuple[int, dict[str, Any], list[Chunk] | Stream]:
-    """Status, head and content of an answer. Raises `HTTPError` for an error."""
-    if isinstance(frames, Stream):
-        opening = Stream.opening(frames)
-        _, _, _, status, _ = wire.HEADER.unpack_from(opening)
-        payload = opening[wire.HEADER_LENGTH :]
-        return status, _json.loads(payload) if payload else {}, frames
-    _, kind, flags, status, _ = wire.HEADER.unpack_from(frames)
-    payload = frames[wire.HEADER_LENGTH :]
-    if kind == wire.ERROR:
-        raise _error(status, payload)
-    head: dict[str, Any] = {}
-    if flags & wire.HEAD:
-        (length,) = wire.HEAD_LENGTH.unpack_from(payload)
-        head, payload = _json.loads(payload[4 : 4 + length]), payload[4 + length :]
-    return status, head, [(flags & wire.CONTENT, payload)]
-
-
-def _error(status: int, payload: bytes) -> errors.HTTPError:
-    body = _json.loads(payload)
-    if status == 400:
-        return errors.BadRequest(body["message"], body.get("parameter"))
-    return errors.HTTPError(status, body["message"])
-
-
 def _refused(error: errors.HTTPError, context: Context) -> Answer:
     return Answer(error.status, {}, [(wire.TEXT, error.message.encode())], context.metrics)
 
@@ -400,7 +369,7 @@ def _answer_of(parts: list[bytes | Chunk], context: Context) -> Answer:
             _, kind, _, _, _ = wire.HEADER.unpack_from(part)
             if kind == wire.USAGE:
                 part = part[wire.HEADER_LENGTH + wire.HEADER.unpack_from(part)[0] :]
-            status, head, made = _opened(part)
+            status, head, made = _received.opened(part)
             assert isinstance(made, list)
             chunks += made
         except errors.HTTPError as err:
@@ -408,27 +377,10 @@ def _answer_of(parts: list[bytes | Chunk], context: Context) -> Answer:
     return Answer(status, head, chunks, context.metrics)
 
 
-def _piece(flags: int, payload: bytes) -> Any:
-    if flags == wire.TEXT:
-        return payload.decode()
-    return payload if flags == wire.BYTES else _json.loads(payload)
-
-
 def _generated(flags: int, payload: bytes) -> Piece:
     """A piece of generated text. A handler without the annotation answers with text, too."""
-    value = _piece(flags, payload)
-    if flags == wire.JSON and isinstance(value, dict) and isinstance(value.get("response"), str):
-        value = value["response"]
-    if isinstance(value, (str, bytes)):
-        return value
-    if flags != wire.EVENT:
-        raise TypeError(f"the handler answered with {value!r}, which is no generated text")
-    kind = value.pop("type")
-    if kind == "token":
-        value["text"] = bytes(value.pop("bytes")) if "bytes" in value else value["text"]
-        value["top"] = [(one["text"], one["logprob"]) for one in value.get("top", [])]
-        return Token(**value)
-    if kind == "finish":
-        used = value.get("usage")
-        return Finish(value.get("reason"), None if used is None else Usage(**used))
-    return Reasoning(value["text"]) if kind == "reasoning" else ToolCall(**value)
+    if flags == wire.JSON:
+        value = _received.plain(flags, payload)
+        if isinstance(value, dict) and isinstance(value.get("response"), str):
+            return str(value["response"])
+    return _received.generated(flags, payload)

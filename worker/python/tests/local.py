@@ -48,6 +48,22 @@ def running(directory, *options, path=None, cwd=None, **environment):
         process.communicate(timeout=20)
 
 
+@contextlib.contextmanager
+def serving(directory, text, manifest="", **files):
+    """A connection to a local run of the model `moo`. `files`: others of its directory, with `__` for a dot."""
+    directory = directory / "moo"
+    directory.mkdir()
+    write_model(directory, text)
+    if manifest:
+        (directory / "omni.toml").write_text(manifest)
+    for name, content in files.items():
+        (directory / name.replace("__", ".")).write_text(content)
+    with running(directory) as (_, port):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        with contextlib.closing(connection):
+            yield connection
+
+
 def ask(server, body, headers=()):
     server.request("POST", "/ai/run/moo", json.dumps(body), dict(headers))
     answer = server.getresponse()

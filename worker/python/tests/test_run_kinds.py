@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
 
 import pytest
-from local import ask, running, write_model
+from local import ask, serving
 
 CHAT = """
 from omni import *
@@ -22,18 +20,6 @@ from omni import *
         raise ValueError("secret")
     yield Finish("stop", Usage(3, 4))
 """
-
-
-@contextlib.contextmanager
-def serving(directory, text):
-    """A connection to a local run of this model."""
-    directory = directory / "moo"
-    directory.mkdir()
-    write_model(directory, text)
-    with running(directory) as (_, port):
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
-        with contextlib.closing(connection):
-            yield connection
 
 
 @pytest.mark.parametrize("how", ["def", "async def"])

@@ -58,6 +58,16 @@ class Entry:
         return whole(number, result) if self.make is None else self.make(number, result, given)
 
 
+def kind_of(function: Callable[..., Any]) -> str | None:
+    """The kind of requests that the annotation of a function's first parameter names."""
+    typed = _typed_name(_annotation(function)[0])
+    if typed is None:
+        return None
+    from omni._engine import kinds
+
+    return kinds.kind_of(typed)
+
+
 def _annotation(function: Callable[..., Any]) -> tuple[Any, bool]:
     """The annotation of the first parameter, and whether it is a list of that."""
     plain = _plain(function)

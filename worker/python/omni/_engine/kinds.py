@@ -41,6 +41,11 @@ _KINDS: dict[str, tuple[str, Callable[[Request], Any], Make]] = {
 }
 
 
+def kind_of(name: str) -> str:
+    """The kind of the request type of this name."""
+    return _KINDS[name][0]
+
+
 def of_name(name: str) -> tuple[Take, Make]:
     """Both directions of the request type of this name."""
     kind, read, make = _KINDS[name]

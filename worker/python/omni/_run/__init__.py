@@ -1,12 +1,20 @@
 """Runs one model over HTTP on a laptop: `python -m omni run DIR`.
 
-    program    order of events, exit codes, reload
-    manifest   the keys of omni.toml that are read
-    server     HTTP: connections, and the requests that come over them
-    admission  requests that a node would refuse
-    answer     the answer to one request, as a node writes it
-    native     generated text and embeddings as `/ai/run` answers with them
-    handling   one handler call: deadline, frames, failures
+    program      order of events, exit codes, reload
+    manifest     the keys of omni.toml that are read
+    server       HTTP: connections, and the requests that come over them
+    admission    requests that a node would refuse
+    refusal      refusals, in the words of a node
+    parameters   parameters of a JSON body
+    form         forms with files
+    job          a request that was read
+    handling     calls of the handler: deadline, frames, failures
+    answer       the answer to one request, as a node writes it
+    native       the run API, for models of any kind
+    native_text  the run API, for models that generate text
+    openai       the OpenAI API
+    template     chat templates
+    guard        stop strings, limits and ends of generated text
 
 The answers are those of a node (envelope, bytes, server-sent events, deadlines, failures); the isolation, limits,
 queues and the cancellation by a client's hang-up are not: this is to try a handler, never to serve one. Threads read

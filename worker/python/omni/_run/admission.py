@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 
+from omni._run.refusal import Refused
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from email.message import Message
-
-
-class Refused(Exception):
-    """A request that reaches no handler: status, code and message of the answer."""
 
 
 def check(headers: Message, method: str, version: str) -> None:

@@ -34,6 +34,19 @@ def code_of(status: int) -> int:
     return {413: 3006, 429: 3040, 504: 3007}.get(status, 3043 if status >= 500 else 5004)
 
 
+class Form:
+    """The form of failures in the Workers AI API."""
+
+    def failure(self, status: int, code: int, message: str, parameter: str | None, name: str | None) -> bytes:
+        """The body of an answer. `parameter` and `name` are for other APIs."""
+        errors = [{"code": code, "message": message}]
+        return _json.encode({"result": None, "success": False, "errors": errors, "messages": []})
+
+    def broken(self, status: int, message: str) -> bytes:
+        """The event of a stream that failed."""
+        return _json.encode({"error": {"message": message}})
+
+
 class Answer:
     """The answer to a request. Its methods raise `Gone` once it cannot be delivered any more."""
 
@@ -52,13 +65,16 @@ class Answer:
         """True once the handler was called."""
         self.done = threading.Event()
         """The handler has ended."""
+        self.form = Form()
+        """The form of failures."""
 
     def whole(self, frame: bytes) -> None:
         """An answer in one frame."""
         _, kind, flags, status, _ = wire.HEADER.unpack_from(frame)
         payload, head = frame[wire.HEADER.size :], {}
         if kind == wire.ERROR:
-            self.failure(status, code_of(status), _json.decode(payload)["message"])
+            told = _json.decode(payload)
+            self.failure(status, code_of(status), told["message"], told.get("parameter"))
             return
         if flags & wire.HEAD:
             (length,) = wire.HEAD_LENGTH.unpack_from(payload)
@@ -70,15 +86,25 @@ class Answer:
             success = b"false" if status >= 400 else b"true"
             payload = b'{"result":%s,"success":%s,"errors":%s,"messages":[]}' % (payload, success, errors)
             default = "application/json"
+        self.document(status, head.get("media_type", default), payload, head.get("headers", []))
+
+    def document(self, status: int, media_type: str, payload: bytes, headers: Any = ()) -> None:
+        """An answer as it is."""
         with self._lock:
             self._last()
-            self._begin(status, head.get("media_type", default), head.get("headers", []), len(payload))
+            self._begin(status, media_type, headers, len(payload))
             self._write(payload)
 
-    def failure(self, status: int, code: int, message: str) -> None:
-        """A failure instead of an answer."""
+    def json(self, value: object) -> None:
+        """An answer in JSON, without an envelope."""
+        self.document(200, "application/json", _json.encode(value))
+
+    def failure(
+        self, status: int, code: int, message: str, parameter: str | None = None, name: str | None = None
+    ) -> None:
+        """A failure instead of an answer. `name`: its code in the OpenAI API, where that has one of its own."""
         with self._lock:
-            self._fail(status, code, message)
+            self._fail(status, code, message, parameter, name)
 
     def open(self, frame: bytes) -> None:
         """The beginning of a stream."""
@@ -89,6 +115,14 @@ class Answer:
             self._go_on()
             self.opened, self._events = True, content == wire.EVENTS
             self._begin(status, head.get("media_type", default), head.get("headers", []), None)
+
+    def open_events(self) -> None:
+        """The beginning of a stream of events."""
+        self.open(wire.frame(wire.STREAM, wire.EVENTS, 200, 0))
+
+    def event(self, payload: bytes) -> None:
+        """Writes an event that has this JSON value."""
+        self.piece(wire.JSON, payload)
 
     def piece(self, flags: int, payload: bytes | memoryview) -> None:
         """Writes a piece of a stream."""
@@ -111,10 +145,10 @@ class Answer:
                 self._chunk(b"data: [DONE]\n\n")
             self._write(b"0\r\n\r\n")
 
-    def broken(self, message: str) -> None:
+    def broken(self, status: int, message: str) -> None:
         """The end of a stream that failed: one event; a stream of bytes is cut."""
         with self._lock:
-            self._break(message)
+            self._break(status, message)
 
     def end_at(self, deadline: float, grace: float) -> bool:
         """Waits for the handler, and ends the answer at the deadline. False when the handler goes on regardless."""
@@ -125,7 +159,7 @@ class Answer:
             return self.done.wait(grace)
         try:
             if self.opened:
-                self._break(LATE)
+                self._break(504, LATE)
             else:
                 self._fail(504, code_of(504), LATE)
         except Gone:
@@ -142,21 +176,23 @@ class Answer:
         self._go_on()
         self.is_over = True
 
-    def _fail(self, status: int, code: int, message: str) -> None:
+    def _fail(
+        self, status: int, code: int, message: str, parameter: str | None = None, name: str | None = None
+    ) -> None:
         self._last()
-        errors = [{"code": code, "message": message}]
-        payload = _json.encode({"result": None, "success": False, "errors": errors, "messages": []})
+        payload = self.form.failure(status, code, message, parameter, name)
         headers = [["x-should-retry", "false"]] if status >= 500 else []
-        headers += {405: [["allow", "POST"]], 415: [["accept-encoding", "identity"]]}.get(status, [])
+        allowed = message.rpartition(" ")[2]
+        headers += {405: [["allow", allowed]], 415: [["accept-encoding", "identity"]]}.get(status, [])
         self._begin(status, "application/json", headers, len(payload))
         self._write(payload)
 
-    def _break(self, message: str) -> None:
+    def _break(self, status: int, message: str) -> None:
         self._last()
         self._connection.close_connection = True
         try:
             if self._events:
-                event = b"data: " + _json.encode({"error": {"message": message}}) + b"\n\n"
+                event = b"data: %s\n\n" % self.form.broken(status, message)
                 self._chunk(b"\n\n" + event if True in self._makers else event)  # its last event may have no end
                 self._write(b"0\r\n\r\n")
         except Gone:

@@ -10,21 +10,22 @@ import signal
 import time
 from types import AsyncGeneratorType
 
-from omni import _json, _log
+from omni import _log, _received
 from omni._engine import direct, outcome, wire
-from omni._run import native
 from omni._run.answer import FAILED, LATE, Answer, Gone, code_of
+from omni._run.refusal import Refused
 from omni.context import Context, request_now
 from omni.errors import DeadlineExceeded, HTTPError, Unserialisable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from types import FrameType, TracebackType
     from typing import Any
 
     from omni._engine.answer import Stream
     from omni._engine.model import Model
+    from omni._run.job import Job
     from omni.request import Request
 
 _END: Any = object()
@@ -52,76 +53,64 @@ class Handling:
         if hasattr(signal, "setitimer"):
             signal.signal(signal.SIGALRM, self._alarm)
 
-    def answer(self, request: Request, client: Answer) -> None:
+    def answer(self, job: Job, client: Answer) -> None:
         """Runs the handler and writes what comes."""
-        assert request.deadline is not None
-        self._late, self._place = Late(request.deadline), None
-        context = Context(self._model.instance, request, self._late)
-        request_now.set(request)
+        self._late, self._place = Late(job.head.deadline), None
         try:
-            last = direct.frames(self._model, request, context, self._run, self._awaited)
-            if native.is_text(last) or native.is_embeddings(last):
-                self._render(last, request, client)
-                return
-            if isinstance(last, bytes):
-                self._in_time()
-                client.whole(last)
-                return
-            for item in self._items(last.chunks):
-                flags, payload = last.encode(item)
-                if not client.opened:
-                    client.open(last.opening())
-                client.piece(flags, payload)
-            if not client.opened:
-                client.open(last.opening())
-            client.end()
+            job.answer(self, client)
         except Gone as err:
             if err.args:
                 _log.report("INFO", str(err))
+        except Refused as err:
+            if client.opened:
+                client.broken(err.status, err.message)
+            else:
+                client.failure(err.status, err.code, err.message, err.parameter, err.name)
         except BaseException as err:
             if isinstance(err, KeyboardInterrupt):
                 raise
             status, message = self._failed(err)
             if client.opened:
-                client.broken(LATE if status == 504 else FAILED)
+                client.broken(status, LATE if status == 504 else FAILED)
             else:
-                client.failure(status, code_of(status), message)
+                client.failure(status, code_of(status), message, getattr(err, "parameter", None))
         finally:
             request_now.set(None)
 
-    def _render(self, last: bytes | Stream, request: Request, client: Answer) -> None:
-        """Writes generated text or embeddings in the form of the API."""
-        if isinstance(last, bytes):
-            payload = last[wire.HEADER_LENGTH :]
-            (length,) = wire.HEAD_LENGTH.unpack_from(payload)
-            client.whole(wire.json_response(0, _json.encode(native.embeddings(payload[4 + length :]))))
-            return
-        encoded = (last.encode(item) for item in self._items(last.chunks))
-        pieces = ((flags, bytes(payload)) for flags, payload in encoded)
-        if native.is_embeddings(last):
-            value = native.embeddings(b"".join(payload for _, payload in pieces))
-            client.whole(wire.json_response(0, _json.encode(value)))
-            return
-        text = native.GeneratedText()
-        if request.body.json.get("stream") is not True:
-            for flags, payload in pieces:
-                text.take(flags, payload)
-            text.end()
-            self._in_time()
-            client.whole(wire.json_response(0, _json.encode(text.whole())))
-            return
-        for flags, payload in pieces:
-            self._write(client, text.take(flags, payload))
-        self._write(client, text.end())
-        if text.last():
-            client.piece(wire.JSON, _json.encode({"response": "", **text.last()}))
-        client.end()
+    def call(self, request: Request) -> bytes | Stream:
+        """Calls the handler: its last frame, or its stream."""
+        context = Context(self._model.instance, request, self._late)
+        request_now.set(request)
+        return direct.frames(self._model, request, context, self.run, self._awaited)
 
-    def _write(self, client: Answer, text: str) -> None:
+    def pieces(self, stream: Stream) -> Iterator[tuple[int, bytes]]:
+        """The pieces of a stream, each within the deadline."""
+        items = self._items(stream.chunks)
+        try:
+            for item in items:
+                flags, payload = stream.encode(item)
+                yield flags, bytes(payload)
+        finally:
+            items.close()
+
+    def content(self, last: bytes | Stream) -> bytes:
+        """The whole content of an answer. Raises `HTTPError` for an error."""
+        _, _, content = _received.opened(last)
+        return b"".join(payload for _, payload in (content if isinstance(content, list) else self.pieces(content)))
+
+    def write(self, last: bytes | Stream, client: Answer) -> None:
+        """Writes an answer as the handler gives it."""
+        if isinstance(last, bytes):
+            self.in_time()
+            client.whole(last)
+            return
+        for flags, payload in self.pieces(last):
+            if not client.opened:
+                client.open(last.opening())
+            client.piece(flags, payload)
         if not client.opened:
-            client.open(wire.frame(wire.STREAM, wire.EVENTS, 200, 0))
-        if text:
-            client.piece(wire.TEXT, text.encode())
+            client.open(last.opening())
+        client.end()
 
     def _failed(self, error: BaseException) -> tuple[int, str]:
         """Status and message of a failure, whose traceback goes to the log where a node's would."""
@@ -139,11 +128,12 @@ class Handling:
             _log.report("ERROR", "the handler raised\n" + _log.traceback_of(error, skip=2))
         return 500, FAILED
 
-    def _in_time(self) -> None:
+    def in_time(self) -> None:
+        """Raises `DeadlineExceeded` once the deadline has passed."""
         if self._late.reason(0) is not None:
             raise DeadlineExceeded(LATE)
 
-    def _run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Runs the model's code, which the alarm interrupts at the deadline."""
         left = self._late.deadline - time.monotonic()
         if left <= 0:
@@ -181,16 +171,16 @@ class Handling:
         finally:
             alarm.cancel()
 
-    def _items(self, chunks: Any) -> Iterator[object]:
+    def _items(self, chunks: Any) -> Generator[object, None, None]:
         """The pieces of a stream, each within the deadline."""
         if not hasattr(chunks, "__aiter__"):
             walk = iter(chunks)
             try:
                 while True:
-                    item = self._run(next, walk, _END)
+                    item = self.run(next, walk, _END)
                     if item is _END:
                         return
-                    self._in_time()
+                    self.in_time()
                     yield item
             finally:
                 if hasattr(walk, "close"):

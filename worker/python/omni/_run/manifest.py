@@ -1,4 +1,5 @@
-"""Keys of a model's `omni.toml` that the local run reads: entry point, weights, variables, deadline, largest body."""
+"""Keys of a model's `omni.toml` that the local run reads: kind, entry point, weights, variables, deadline, largest
+body, and what a model that generates text does itself."""
 
 from __future__ import annotations
 
@@ -22,7 +23,17 @@ class ManifestError(Exception):
 class Manifest:
     """The manifest's values, or a node's defaults."""
 
-    def __init__(self, told: dict[str, Any]) -> None:
+    def __init__(self, told: dict[str, Any], is_read: bool = True) -> None:
+        self.is_read = is_read
+        """False if there is a file that this Python cannot read."""
+        self.kind: str = _at(told, "model", "kind", "custom")
+        self.honours: list[str] = _at(told, "generation", "honours", [])
+        """Abilities of a model that generates text, beside the common ones."""
+        self.renders_itself: bool = _at(told, "chat", "render", "node") == "model"
+        """The handler gets messages instead of a prompt."""
+        parser = _at(told, "chat", "tool-parser", "auto")
+        self.calls_itself: bool = parser == "none" or (parser == "auto" and self.renders_itself)
+        """The handler yields tool calls: none are in its text."""
         entry = _at(told, "model", "entrypoint", "model:handle_request")
         self.module, _, self.function = entry.partition(":")
         self.weights = _folder(_at(told, "weights", "source", ""))
@@ -48,7 +59,7 @@ def read(directory: Path) -> Manifest:
         except (ValueError, AttributeError, TypeError) as err:
             raise ManifestError(f"{path}: {err}; `omnictl check` says more") from None
     print("omni.toml is not read: this needs Python 3.11, or the package tomli", file=sys.stderr)
-    return Manifest({})
+    return Manifest({}, is_read=False)
 
 
 def _at(told: dict[str, Any], section: str, key: str, default: Any) -> Any:

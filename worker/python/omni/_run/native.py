@@ -5,15 +5,18 @@ them for the Workers AI API. The routes of other APIs are rendered beside this, 
 from __future__ import annotations
 
 import codecs
-from array import array
 
-from omni import _json
+from omni import _json, _received
 from omni._engine import wire
 from omni._engine.answer import Stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from omni._run.answer import Answer
+    from omni._run.handling import Handling
+    from omni._run.job import Head
 
 
 def is_text(last: bytes | Stream) -> bool:
@@ -29,13 +32,50 @@ def is_embeddings(last: bytes | Stream) -> bool:
     return flags & wire.HEAD != 0 and wire.EMBEDDINGS_TYPE.encode() in last[: wire.HEADER_LENGTH + 128]
 
 
-def embeddings(data: bytes) -> dict[str, Any]:
-    """Embeddings as JSON."""
-    (length,) = wire.HEAD_LENGTH.unpack_from(data)
-    header = _json.decode(data[4 : 4 + length])
-    numbers, width = array("f", data[4 + length :]), header["dimensions"]
-    rows = [numbers[at : at + width].tolist() for at in range(0, len(numbers), max(width, 1))]
-    return {"shape": [header["count"], width], "data": rows}
+class Run:
+    """A request of the run API."""
+
+    def __init__(self, head: Head, body: bytes) -> None:
+        self.head = head
+        self._request = head.request(body)
+
+    def answer(self, calls: Handling, client: Answer) -> None:
+        """Answers the request."""
+        last = calls.call(self._request)
+        if is_embeddings(last):
+            vectors, width, _ = _received.embeddings(calls.content(last))
+            self._write(calls, client, {"shape": [len(vectors), width], "data": vectors})
+        elif is_text(last):
+            assert isinstance(last, Stream)
+            self._answer_text(last, calls, client)
+        else:
+            calls.write(last, client)
+
+    def _answer_text(self, last: Stream, calls: Handling, client: Answer) -> None:
+        text = GeneratedText()
+        if self._request.body.json.get("stream") is not True:
+            for flags, payload in calls.pieces(last):
+                text.take(flags, payload)
+            text.end()
+            self._write(calls, client, text.whole())
+            return
+        for flags, payload in calls.pieces(last):
+            _write_text(client, text.take(flags, payload))
+        _write_text(client, text.end())
+        if text.last():
+            client.event(_json.encode({"response": "", **text.last()}))
+        client.end()
+
+    def _write(self, calls: Handling, client: Answer, value: object) -> None:
+        calls.in_time()
+        client.whole(wire.json_response(0, _json.encode(value)))
+
+
+def _write_text(client: Answer, text: str) -> None:
+    if not client.opened:
+        client.open_events()
+    if text:
+        client.piece(wire.TEXT, text.encode())
 
 
 class GeneratedText:

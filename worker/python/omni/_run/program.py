@@ -16,6 +16,7 @@ import sys
 import threading
 
 from omni import _log
+from omni._engine.entry import kind_of
 from omni._engine.model import LoadError, Model
 from omni._engine.output import errors_of
 from omni._run import manifest
@@ -54,11 +55,13 @@ def serve(directory: Path, port: int, reload: bool) -> int:
         print(err, file=sys.stderr)
         told = None
     values = told or manifest.Manifest({})
-    server = Server(directory.name, values, port, None if inherited is None else int(inherited))
+    server = Server(directory, values, port, None if inherited is None else int(inherited))
     successor = Successor(server)
     server.on_stuck = successor.after_a_stuck_handler
     if inherited is None:
-        print(f"{directory.name} is at http://127.0.0.1:{server.server_address[1]}/ai/run/{directory.name}", flush=True)
+        address = f"http://127.0.0.1:{server.server_address[1]}"
+        others = "" if values.kind == "custom" else f", and at {address}/v1 for clients of the OpenAI API"
+        print(f"{directory.name} is at {address}/ai/run/{directory.name}{others}", flush=True)
     successor.hear_interrupts()
     changed = threading.Event()
     if reload:
@@ -107,10 +110,14 @@ def _load(directory: Path, told: manifest.Manifest) -> Model | None:
         "engine": {"kind": "python", "module": told.module, "function": told.function},
     }
     try:
-        return Model(boot)
+        model = Model(boot)
     except LoadError as err:
         print(err.message, file=sys.stderr, flush=True)
         return None
+    if not told.is_read:
+        entry = model.single or model.batch
+        told.kind = (entry and kind_of(entry.function)) or told.kind
+    return model
 
 
 def _set_defaults() -> None:

@@ -9,15 +9,23 @@ import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
-from omni._run import admission
-from omni._run.admission import Refused
+from omni._run import admission, native_text
 from omni._run.answer import Answer, Gone
-from omni.request import Request
+from omni._run.job import Head
+from omni._run.native import Run
+from omni._run.native_text import NativeEncoder
+from omni._run.openai import failure
+from omni._run.openai.routes import TEXT, OpenAi
+from omni._run.openai.text import Text
+from omni._run.refusal import Refused
+from omni._run.template import ChatTemplate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
+    from omni._run.job import Job
     from omni._run.manifest import Manifest
 
 _CREDENTIALS = ("authorization", "cookie", "proxy-authorization", "x-auth-key")
@@ -40,15 +48,17 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, model: str, manifest: Manifest, port: int, inherited: int | None) -> None:
+    def __init__(self, directory: Path, manifest: Manifest, port: int, inherited: int | None) -> None:
         super().__init__(("127.0.0.1", port), Handler, bind_and_activate=inherited is None)
         if inherited is not None:
             self.socket.close()
             self.socket = type(self.socket)(fileno=inherited)
             self.server_address = self.socket.getsockname()
-        self.model = model
+        self.model = directory.name
         self.manifest = manifest
-        self.jobs: queue.SimpleQueue[tuple[Request, Answer] | None] = queue.SimpleQueue()
+        self._template = ChatTemplate(directory)
+        self.openai = OpenAi(self.model, manifest, self._template)
+        self.jobs: queue.SimpleQueue[tuple[Job, Answer] | None] = queue.SimpleQueue()
         self.on_stuck: Callable[[], None] = lambda: None
         """Called when a handler goes on after its cancellation for longer than the manifest allows."""
         self._accepts = False
@@ -57,6 +67,14 @@ class Server(ThreadingHTTPServer):
         """Accepts connections from now on, in a thread."""
         self._accepts = True
         threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def run(self, head: Head, body: bytes) -> Job:
+        """Reads a request of the run API. Raises `Refused`."""
+        if self.manifest.kind != TEXT or not self.manifest.is_read:
+            return Run(head, body)
+        text = Text(head, native_text.read(self.model, body), NativeEncoder, self.manifest, self._template)
+        text.check()
+        return text
 
     def refuse(self) -> None:
         """Accepts no connection any more: they wait in the listening socket."""
@@ -75,22 +93,28 @@ class Handler(BaseHTTPRequestHandler):
         given = self.headers.get("x-request-id", "")
         usable = 1 <= len(given) <= 128 and all("!" <= char <= "~" for char in given)
         answer = Answer(self, given if usable else str(uuid.uuid4()))
+        route = self._route()
+        if route is not None:
+            answer.form = failure.Form()
         try:
-            self._check()
-            request = self._request(answer.request, self._body(), begun)
+            admission.check(self.headers, self.command, self.request_version)
+            job = self._job(route, answer, begun)
         except Refused as refused:
             self.close_connection = True
             try:
-                answer.failure(*refused.args)
+                answer.failure(refused.status, refused.code, refused.message, refused.parameter, refused.name)
             except Gone:
                 pass
+            return
+        except Gone:
             return
         except (OSError, ValueError):
             self.close_connection = True
             return
-        assert request.deadline is not None
-        self.server.jobs.put((request, answer))
-        if not answer.end_at(request.deadline, self.server.manifest.grace):
+        if job is None:
+            return
+        self.server.jobs.put((job, answer))
+        if not answer.end_at(job.head.deadline, self.server.manifest.grace):
             self.server.on_stuck()
 
     do_GET = do_HEAD = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_POST = _method
@@ -98,11 +122,32 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *arguments: object) -> None:
         """Requests are not listed: what a handler prints is the log."""
 
-    def _check(self) -> None:
-        admission.check(self.headers, self.command, self.request_version)
+    def _path(self) -> list[str]:
         path = urlsplit(self.path).path.split("/")
         if path[1:3] == ["client", "v4"] and path[3:4] == ["accounts"]:
             path = ["", *path[5:]]
+            if path[1:3] == ["ai", "v1"]:
+                del path[1]
+        return path
+
+    def _route(self) -> str | None:
+        """The route of the OpenAI API; None for any other path."""
+        path = self._path()
+        return "/".join(path[2:]) if path[1:2] == ["v1"] else None
+
+    def _job(self, route: str | None, answer: Answer, begun: float) -> Job | None:
+        """Reads the request; None if it is answered already."""
+        if route is None:
+            self._check_run()
+            return self.server.run(self._head(answer.request, begun), self._body())
+        self.server.openai.check(route, self.command)
+        if self.server.openai.models(route, answer):
+            return None
+        admission.check_encoding(self.headers)
+        return self.server.openai.read(route, self._head(answer.request, begun), self._body(), self.headers)
+
+    def _check_run(self) -> None:
+        path = self._path()
         if path[1:3] != ["ai", "run"] or len(path) < 4:
             raise Refused(404, 7000, "no such route")
         if self.command != "POST":
@@ -140,15 +185,9 @@ class Handler(BaseHTTPRequestHandler):
             raise ValueError("the body broke off")
         return data
 
-    def _request(self, id: str, body: bytes, begun: float) -> Request:
+    def _head(self, id: str, begun: float) -> Head:
         manifest, headers = self.server.manifest, self.headers
         told = headers.get("x-omni-timeout-ms", "")
         timeout = min(manifest.timeout, int(told) / 1000) if told.isdigit() and int(told) else manifest.timeout
-        return Request(
-            body=body,
-            headers=[pair for pair in headers.items() if pair[0].lower() not in (*_CREDENTIALS, *_HOPS)],
-            method="POST",
-            id=id,
-            session=headers.get("x-session-affinity"),
-            deadline=begun + timeout,
-        )
+        kept = [pair for pair in headers.items() if pair[0].lower() not in (*_CREDENTIALS, *_HOPS)]
+        return Head(id, kept, headers.get("x-session-affinity"), begun + timeout)

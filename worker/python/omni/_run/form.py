@@ -1,0 +1,69 @@
+"""Forms with files: `multipart/form-data` (RFC 7578)."""
+
+from __future__ import annotations
+
+import re
+from email.message import Message
+
+from omni._run import refusal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MOST_FIELDS = 64
+_QUOTED = re.compile(r'%22|\\"')
+
+
+def read(body: bytes, media_type: str) -> tuple[list[tuple[str, str]], dict[str, bytes]]:
+    """The fields of a form in their order, and its files by the names of their fields. Raises `Refused`."""
+    head = Message()
+    head["content-type"] = media_type
+    boundary = head.get_param("boundary")
+    if head.get_content_type() != "multipart/form-data" or not isinstance(boundary, str) or not boundary:
+        message = "this route takes a form: send `content-type: multipart/form-data` with its boundary"
+        raise refusal.invalid(None, message)
+    fields: list[tuple[str, str]] = []
+    files: dict[str, bytes] = {}
+    for part in _parts(body, boundary.encode("latin-1", "replace")):
+        name, is_file, content = _part(part)
+        if len(fields) + len(files) == _MOST_FIELDS:
+            raise refusal.invalid(None, f"the form has more than {_MOST_FIELDS} fields")
+        if is_file:
+            if name in files:
+                raise refusal.invalid(name, f"`{name}` appears twice")
+            files[name] = content
+            continue
+        try:
+            fields.append((name, content.decode()))
+        except UnicodeDecodeError:
+            raise refusal.invalid(name, f"`{name}` is not UTF-8 text") from None
+    return fields, files
+
+
+def _parts(body: bytes, boundary: bytes) -> Iterator[bytes]:
+    broken = refusal.invalid(None, "the form is broken: its boundary is not where it has to be")
+    delimiter = b"\r\n--" + boundary
+    at = 0 if body.startswith(delimiter[2:]) else body.find(delimiter) + 2
+    if at == 1:
+        raise broken
+    at += len(delimiter) - 2
+    while not body.startswith(b"--", at):
+        begin = body.find(b"\r\n", at)
+        end = body.find(delimiter, at)
+        if begin < 0 or end < 0:
+            raise broken
+        yield body[begin + 2 : end]
+        at = end + len(delimiter)
+
+
+def _part(part: bytes) -> tuple[str, bool, bytes]:
+    """Name, True for a file, and content."""
+    head, end, content = part.partition(b"\r\n\r\n")
+    for line in head.decode("utf-8", "replace").split("\r\n") if end else ():
+        header, _, value = line.partition(":")
+        if header.strip().lower() == "content-disposition":
+            told = dict(re.findall(r'([\w*]+)="((?:[^"\\]|\\.)*)"', value))
+            if "name" in told:
+                return _QUOTED.sub('"', told["name"]), "filename" in told or "filename*" in told, content
+    raise refusal.invalid(None, "the form is broken: a field has no name")
