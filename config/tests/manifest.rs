@@ -147,7 +147,6 @@ const BAD: &[&str] = &[
     "[resources]\ngpu-memory = \"10GB\"",
     "[resources]\ngpu-mode = \"shared\"",
     "[resources]\ngpu-mode = \"device\"",
-    "[model]\nkind = \"rerank\"",
     "[chat]\nrender = \"model\"",
     "[generation]\nhonours = [\"seed\"]",
     "[model]\nkind = \"text-generation\"\n[generation]\nhonours = [\"sed\"]",
@@ -301,12 +300,20 @@ proptest! {
 }
 
 #[test]
-fn kinds_of_later_versions_are_known_and_refused() {
+fn engines_of_later_versions_are_known_and_refused() {
     // A keyword that is not in the format is a different mistake from a keyword that this version does not support.
-    let later = Manifest::parse("[model]\nkind = \"rerank\"").unwrap_err();
+    let later = Manifest::parse("[runtime]\nengine = \"openai\"").unwrap_err();
     assert!(matches!(later.0.listed(), [Problem::Refused { line: 2, .. }]));
-    let never = Manifest::parse("[model]\nkind = \"chat\"").unwrap_err();
+    let never = Manifest::parse("[runtime]\nengine = \"node\"").unwrap_err();
     assert!(matches!(never.0.listed(), [Problem::Value { line: 2, .. }]));
+}
+
+#[test]
+fn all_kinds_are_served() {
+    for kind in Kind::ALL {
+        let manifest = Manifest::parse(&format!("[model]\nkind = {:?}", kind.name())).unwrap();
+        assert_eq!(manifest.model.kind, kind);
+    }
     assert_eq!(Manifest::default().model.kind, Kind::Custom);
 }
 

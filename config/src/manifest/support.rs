@@ -74,13 +74,6 @@ pub(super) fn contradictions(manifest: &Manifest) -> Vec<Refusal> {
 /// Features that this version lacks.
 pub(super) fn lacking(manifest: &Manifest) -> Vec<Refusal> {
     let mut refusals = Vec::new();
-    match manifest.model.kind {
-        Kind::Custom | Kind::TextGeneration | Kind::Embeddings => {}
-        Kind::Rerank | Kind::SpeechToText | Kind::TextToSpeech | Kind::TextToImage => {
-            let reason = "this version does not serve this kind: use \"custom\", whose handler gets the body as it is";
-            refusals.push(Refusal::of("model", "kind", reason));
-        }
-    }
     match manifest.runtime.engine {
         Engine::Python => {}
         Engine::OpenAi => {

@@ -1,8 +1,7 @@
 //! Embeddings in the native form of the Workers AI API: `{"text": …}`, answered with `{"shape": […], "data": […]}`.
 
-use crate::envelope::{AFTER, BEFORE};
-use bytes::{BufMut, Bytes, BytesMut};
-use omni_codec::event::put_json;
+use crate::envelope::enveloped;
+use bytes::Bytes;
 use omni_codec::{body, bounds};
 use omni_generation::InvalidRequest;
 use serde::{Deserialize, Serialize};
@@ -50,11 +49,7 @@ pub fn embedding_texts(json: &[u8]) -> Result<Vec<String>, InvalidRequest> {
 #[must_use]
 pub fn embedding_answer(vectors: &[Vec<f32>]) -> Bytes {
     let shape = [vectors.len(), vectors.first().map_or(0, Vec::len)];
-    let mut out = BytesMut::new();
-    out.put_slice(BEFORE);
-    put_json(&EmbeddingAnswer { shape, data: vectors }, &mut out);
-    out.put_slice(AFTER);
-    out.freeze()
+    enveloped(&EmbeddingAnswer { shape, data: vectors })
 }
 
 #[cfg(test)]

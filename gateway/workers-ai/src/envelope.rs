@@ -2,12 +2,14 @@
 //! `{"result": …, "success": …, "errors": […], "messages": []}`.
 
 use crate::code_of_handler;
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
+use omni_codec::event::put_json;
+use serde::Serialize;
 
 /// Longest value that is copied into one buffer with its envelope.
 const JOIN: usize = 64 * 1024;
-pub(crate) const BEFORE: &[u8] = b"{\"result\":";
-pub(crate) const AFTER: &[u8] = b",\"success\":true,\"errors\":[],\"messages\":[]}";
+const BEFORE: &[u8] = b"{\"result\":";
+const AFTER: &[u8] = b",\"success\":true,\"errors\":[],\"messages\":[]}";
 
 /// Value in its envelope.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +39,20 @@ pub fn envelope(status: u16, json: Bytes, counts: bool) -> Envelope {
     joined.extend_from_slice(&json);
     joined.extend_from_slice(&after);
     Envelope::Joined(joined.freeze())
+}
+
+/// A value in the envelope of a success.
+pub(crate) fn enveloped(value: &impl Serialize) -> Bytes {
+    let mut out = BytesMut::new();
+    put_enveloped(value, &mut out);
+    out.freeze()
+}
+
+/// Puts a value in the envelope of a success.
+pub(crate) fn put_enveloped(value: &impl Serialize, out: &mut BytesMut) {
+    out.put_slice(BEFORE);
+    put_json(value, out);
+    out.put_slice(AFTER);
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use omni_engine_protocol::generation::{
 };
 use omni_engine_protocol::task::{
     EmbeddingsInput, Image, ImageInput, ImagesAnswer, RerankAnswer, RerankInput, Segment, SpeechInput, TokenCount,
-    Transcription,
+    Transcription, TranscriptionParameters,
 };
 use serde_json::value::RawValue;
 
@@ -110,7 +110,14 @@ fn other_bodies_and_answers() {
     let embeddings = EmbeddingsInput { texts: Some(vec!["a".into()]), tokens: None, dimensions: Some(64) };
     let tokens = EmbeddingsInput { texts: None, tokens: Some(vec![vec![1, 2]]), dimensions: None };
     let rerank = RerankInput { query: "q".into(), documents: vec!["a".into(), "b".into()], top_n: Some(1) };
-    let speech = SpeechInput { text: "moo".into(), voice: Some("cow".into()), format: Some("wav".into()), speed: None };
+    let speech = SpeechInput {
+        text: "moo".into(),
+        voice: Some("cow".into()),
+        format: Some("wav".into()),
+        ..SpeechInput::default()
+    };
+    let parameters =
+        TranscriptionParameters { language: Some("de".into()), translate: true, ..TranscriptionParameters::default() };
     let image = ImageInput { prompt: "a cow".into(), n: 1, width: Some(512), ..ImageInput::default() };
     let transcription = Transcription {
         text: "moo".into(),
@@ -125,6 +132,7 @@ fn other_bodies_and_answers() {
         lines(&[RerankAnswer { scores: vec![0.25, -1.0], usage: Some(UsageReport::default()) }]),
         lines(&[speech]),
         lines(&[image]),
+        lines(&[parameters, TranscriptionParameters::default()]),
         lines(&[transcription, Transcription { text: "moo".into(), ..Transcription::default() }]),
         lines(&[images]),
         lines(&[TokenCount { tokens: 12 }]),

@@ -48,7 +48,7 @@ impl RunApi {
         &self.forwarder
     }
 
-    /// Sends a request to the successor, with its whole body of JSON as it came.
+    /// Sends a request to the successor, with its whole body as it came.
     pub(crate) async fn forward(
         &self,
         caller: Caller<'_>,
@@ -56,7 +56,7 @@ impl RunApi {
         deadline: Instant,
     ) -> Result<Response<AnswerBody>, Failure> {
         let Caller { listener, parts, id, .. } = caller;
-        let body = (RequestBody::Collected(BodyKind::Json, original), None);
+        let body = (RequestBody::Collected(BodyKind::Bytes, original), None);
         self.forwarder.received(listener, parts, body, id, deadline).await
     }
 

@@ -119,8 +119,10 @@ class SpeechToText:
     """Text before the speech, or words that are in it."""
     temperature: float | None = None
     """Sampling temperature."""
+    translate: bool = False
+    """True where the client wants the text in English, whatever language is spoken."""
     parameters: dict[str, Any] = field(default_factory=dict)
-    """All fields of the client's form."""
+    """All of these, and `filename` and `media_type` of the audio file, where the client has sent them."""
     request: Request = field(default_factory=Request, repr=False, compare=False)
     """The request itself: `id`, `headers`, `session`, `deadline`."""
 
@@ -142,7 +144,8 @@ class SpeechToText:
         elif temperature is not None:
             temperature = fields.get("temperature", "a number")
         language, prompt = fields.get("language", "text"), fields.get("prompt", "text")
-        return cls(request.body, language, prompt, temperature, dict(request.parameters), request)
+        translate = fields.get("translate", "true or false", False)
+        return cls(request.body, language, prompt, temperature, translate, dict(request.parameters), request)
 
 
 @dataclass
@@ -183,6 +186,8 @@ class TextToSpeech:
     """Format of the file, such as `"mp3"` or `"wav"`. An answer of another one is a `Response.audio(…)`."""
     speed: float | None = None
     """Speed; 1 is natural."""
+    language: str | None = None
+    """Language, such as `"en"`, if the client has named it."""
     request: Request = field(default_factory=Request, repr=False, compare=False)
     """The request itself: `id`, `headers`, `session`, `deadline`."""
 
@@ -196,7 +201,8 @@ class TextToSpeech:
         """Reads a body. Raises `BadRequest`."""
         fields = Fields(value)
         voice, format = fields.get("voice", "text"), fields.get("format", "text")
-        return cls(fields.require("text", "text"), voice, format, fields.get("speed", "a number"), request or Request())
+        speed, language = fields.get("speed", "a number"), fields.get("language", "text")
+        return cls(fields.require("text", "text"), voice, format, speed, language, request or Request())
 
 
 @dataclass
@@ -217,6 +223,8 @@ class TextToImage:
     """Seed of the random numbers."""
     steps: int | None = None
     """Steps of the diffusion."""
+    guidance: float | None = None
+    """Strength with which the diffusion follows the description."""
     request: Request = field(default_factory=Request, repr=False, compare=False)
     """The request itself: `id`, `headers`, `session`, `deadline`."""
 
@@ -235,6 +243,7 @@ class TextToImage:
             raise fields.wrong("n", "is 1 or more")
         for name in ("width", "height", "seed", "steps"):
             setattr(made, name, fields.get(name, "an integer"))
+        made.guidance = fields.get("guidance", "a number")
         if request is not None:
             made.request = request
         return made

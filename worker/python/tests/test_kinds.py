@@ -180,6 +180,29 @@ def test_text_to_image(serve):
         TextToImage.from_json({"prompt": "a", "n": 0})
 
 
+def test_images_that_are_too_long_for_a_frame_come_in_chunks(serve):
+    picture = f"{PNG!r} + bytes(5 << 20)"
+    _, link = serve(model("TextToImage", f"return [{picture}] * 3"))
+    link.ask(1, {"prompt": "a cow", "n": 3}, kind="text-to-image")
+    frames = link.gather(1)[1]
+    assert (frames[0].kind, frames[0].json["media_type"], frames[-1].kind) == (STREAM, "application/json", END)
+    answer = json.loads(b"".join(got.payload for got in frames if got.kind == CHUNK))
+    assert [len(base64.b64decode(image["data"])) for image in answer["images"]] == [len(PNG) + (5 << 20)] * 3
+
+
+def test_guidance_language_and_translation():
+    from omni import Request, TextToSpeech
+
+    assert TextToImage.from_json({"prompt": "a", "guidance": 7.5}).guidance == 7.5
+    assert TextToSpeech.from_json({"text": "a", "language": "fr"}).language == "fr"
+    parameters = {"translate": True, "filename": "a.mp3"}
+    given = SpeechToText.from_request(Request(body=b"x", parameters=parameters))
+    assert (given.translate, given.parameters) == (True, parameters)
+    for name, value in (("translate", "yes"), ("language", 5)):
+        with pytest.raises(errors.BadRequest):
+            SpeechToText.from_request(Request(body=b"x", parameters={name: value}))
+
+
 def test_parameters_of_a_form_are_text():
     from omni import Request
 

@@ -7,9 +7,9 @@
 //! | end | `{"response": "", "tool_calls": […], "finish_reason": "…", "usage": {…}}`, then `[DONE]` |
 //! | failure | `{"error": {"message": "…"}}` |
 
-use crate::envelope::{AFTER, BEFORE};
+use crate::envelope::put_enveloped;
 use bytes::{BufMut, BytesMut};
-use omni_codec::event::{DONE, put_data, put_json, put_string};
+use omni_codec::event::{DONE, put_data, put_string};
 use omni_generation::encoder::StreamFailure;
 use omni_generation::{
     Completion, Delta, Finish, FinishReason, GenerationRequest, ResponseEncoder, ResponseFormat, TokenInfo, ToolCall,
@@ -179,9 +179,7 @@ impl ResponseEncoder for NativeEncoder {
             choices: reasoned,
             usage: Usage::from(&completion.usage),
         };
-        out.put_slice(BEFORE);
-        put_json(&answer, out);
-        out.put_slice(AFTER);
+        put_enveloped(&answer, out);
     }
 }
 

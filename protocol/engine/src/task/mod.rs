@@ -5,9 +5,9 @@
 //! | --- | --- | --- |
 //! | embeddings | [`EmbeddingsInput`] | bytes of type [`EMBEDDINGS_TYPE`]: [`EmbeddingsAnswer`] |
 //! | rerank | [`RerankInput`] | JSON [`RerankAnswer`] |
-//! | speech-to-text | the audio file; parameters in the head | JSON [`Transcription`] |
+//! | speech-to-text | the audio file; [`TranscriptionParameters`] in the head | JSON [`Transcription`] |
 //! | text-to-speech | [`SpeechInput`] | bytes with a media type, whole or streamed |
-//! | text-to-image | [`ImageInput`] | JSON [`ImagesAnswer`] |
+//! | text-to-image | [`ImageInput`] | JSON [`ImagesAnswer`], as bytes where it is longer than [`MAX_ANSWER`](crate::frame::MAX_ANSWER) |
 //! | count-tokens | [`GenerationInput`](crate::generation::GenerationInput) | JSON [`TokenCount`]; status 501 from models that cannot count |
 
 use crate::frame::{FrameError, split_head};
@@ -98,6 +98,29 @@ pub struct RerankAnswer {
     pub usage: Option<UsageReport>,
 }
 
+/// Parameters of a transcription, beside the audio file.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct TranscriptionParameters {
+    /// Language of the speech.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
+    /// Text before the speech, or words that are in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    /// Temperature of the sampling.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f32>,
+    /// True: English text of a speech in another language.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub translate: bool,
+    /// Name of the file, as the client has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filename: Option<String>,
+    /// Media type of the file, as the client has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media_type: Option<String>,
+}
+
 /// Text of a speech.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Transcription {
@@ -132,6 +155,8 @@ pub struct SpeechInput {
     pub text: String,
     /// Voice, by the model's name for it.
     pub voice: Option<String>,
+    /// Language, such as `en`.
+    pub language: Option<String>,
     /// Format of the file, such as `mp3`.
     pub format: Option<String>,
     /// Speed; 1 is natural.
@@ -139,7 +164,7 @@ pub struct SpeechInput {
 }
 
 /// Body of a request for images.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct ImageInput {
     /// Description.
     pub prompt: String,
@@ -155,6 +180,8 @@ pub struct ImageInput {
     pub seed: Option<i64>,
     /// Steps of the diffusion.
     pub steps: Option<u32>,
+    /// Strength with which the diffusion follows the description.
+    pub guidance: Option<f32>,
 }
 
 /// Images.

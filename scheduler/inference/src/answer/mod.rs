@@ -1,5 +1,7 @@
 //! Response to a model's answer: envelope, bytes, or server-sent events.
 
+pub(crate) mod passed;
+
 use crate::generation::stream::GenerationBody;
 use crate::head::REQUEST_ID;
 use crate::in_flight::InFlightRequest;
@@ -172,31 +174,45 @@ pub(crate) async fn complete(
     response
 }
 
-/// Response with a JSON document, which is not kept in memory for long.
-pub(crate) fn json_response(document: Bytes) -> Response<AnswerBody> {
-    let mut response = Response::new(AnswerBody::full(document));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
+/// A whole answer for the client.
+#[derive(Debug)]
+pub(crate) struct Document {
+    pub(crate) media_type: HeaderValue,
+    pub(crate) bytes: Bytes,
 }
 
-/// Reserves memory for a JSON document that may lie there for long, and makes its response. `reserved`: memory that was reserved while it was
-/// made.
-///
-/// # Errors
-/// The node's budget is used up.
-pub(crate) fn kept_json_response(
-    mut document: Bytes,
-    reserved: Option<BodyPermit>,
-    version: Version,
-    share: &Arc<BudgetShare>,
-    deadline: Instant,
-) -> Result<Response<AnswerBody>, Failure> {
-    let permit = reserve_response(&mut document, reserved, version, share)?;
-    let mut response = json_response(document);
-    if permit.is_some() {
-        response.extensions_mut().insert(ReadDeadline { at: deadline, permit });
+impl Document {
+    /// A document of JSON.
+    pub(crate) fn json(bytes: Bytes) -> Self {
+        Self { media_type: HeaderValue::from_static("application/json"), bytes }
     }
-    Ok(response)
+
+    /// Response with a document that is not kept in memory for long.
+    pub(crate) fn response(self) -> Response<AnswerBody> {
+        let mut response = Response::new(AnswerBody::full(self.bytes));
+        response.headers_mut().insert(CONTENT_TYPE, self.media_type);
+        response
+    }
+
+    /// Reserves memory for a document that may lie there for long, and makes its response. `reserved`: memory that was reserved while it
+    /// was made.
+    ///
+    /// # Errors
+    /// The node's budget is used up.
+    pub(crate) fn kept_response(
+        mut self,
+        reserved: Option<BodyPermit>,
+        version: Version,
+        share: &Arc<BudgetShare>,
+        deadline: Instant,
+    ) -> Result<Response<AnswerBody>, Failure> {
+        let permit = reserve_response(&mut self.bytes, reserved, version, share)?;
+        let mut response = self.response();
+        if permit.is_some() {
+            response.extensions_mut().insert(ReadDeadline { at: deadline, permit });
+        }
+        Ok(response)
+    }
 }
 
 /// Adds the version that answered, and the times of the answer.

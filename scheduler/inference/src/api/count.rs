@@ -1,7 +1,7 @@
 //! `/v1/messages/count_tokens`: number of tokens of a prompt, as the model counts them.
 
 use super::text::TextRequest;
-use super::{ApiRequest, Target, TextCodec, json_body};
+use super::{ApiRequest, Target, TextCodec};
 use crate::answer::AnswerBody;
 use hyper::Response;
 use omni_ingress::body::IncomingBody;
@@ -10,8 +10,7 @@ use omni_supervisor::metrics::Api;
 
 impl ApiRequest<'_> {
     pub(super) async fn count_tokens(&self, incoming: &mut IncomingBody) -> Result<Response<AnswerBody>, Failure> {
-        let received = self.receive(incoming).await?;
-        let (original, permit) = json_body(received)?;
+        let (original, permit) = self.receive_json(incoming).await?;
         let request = omni_anthropic::count_request(&original)?;
         let (name, length) = (request.model.clone(), original.len());
         let count = async |target: Target<'_>| {

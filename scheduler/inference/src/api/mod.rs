@@ -1,9 +1,14 @@
 //! APIs beside the run API: OpenAI's and Anthropic's. The model of a request is named in its body.
 
+pub(crate) mod call;
 mod count;
 pub(crate) mod embeddings;
+pub(crate) mod images;
 mod models;
+pub(crate) mod rerank;
+pub(crate) mod speech;
 pub(crate) mod text;
+pub(crate) mod transcription;
 
 use crate::answer::{AnswerBody, complete};
 use crate::forward::Listener;
@@ -12,18 +17,21 @@ use crate::outcome::count_failure;
 use crate::state::RunApi;
 use crate::submission::Caller;
 use bytes::Bytes;
+use call::{Call, check_kind};
 use hyper::body::Incoming;
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response};
 use omni_anthropic::AnthropicEncoder;
 use omni_auth::{Admission, TokenHolder};
-use omni_body::RequestBody;
+use omni_body::BodyPermit;
+use omni_config::manifest::Kind;
 use omni_config::name::ModelName;
 use omni_generation::{GenerationRequest, InvalidRequest, ResponseEncoder};
-use omni_ingress::body::{self, BodyLimits, IncomingBody, ReceivedBody};
+use omni_ingress::body::{self, IncomingBody};
 use omni_ingress::{AlreadyAdmitted, ResponseGuard};
 use omni_openai::{ChatEncoder, CompletionEncoder, ResponseEcho, ResponsesEncoder};
 use omni_request_error::Failure;
+use omni_supervisor::clock::unix_ms;
 use omni_supervisor::metrics::Api;
 use omni_supervisor::model::Model;
 use omni_supervisor::model::content::Content;
@@ -86,8 +94,7 @@ impl TextCodec {
 
     /// Encoder of the answer to a request. `id`: that of the request; `created`: seconds since 1970.
     pub(crate) fn encoder(&self, request: &GenerationRequest, id: &[u8], created: u64) -> Box<dyn ResponseEncoder> {
-        let id: String = String::from_utf8_lossy(id).chars().filter(char::is_ascii_alphanumeric).collect();
-        let model = request.model.clone();
+        let (id, model) = (answer_id(id), request.model.clone());
         match self {
             Self::Chat => Box::new(ChatEncoder::new(omni_openai::AnswerHead { id, created, model }, request)),
             Self::Completion => {
@@ -100,6 +107,16 @@ impl TextCodec {
             Self::Native => Box::new(NativeEncoder::new(request)),
         }
     }
+}
+
+/// Id of an answer by that of its request: letters and digits.
+fn answer_id(request_id: &[u8]) -> String {
+    String::from_utf8_lossy(request_id).chars().filter(char::is_ascii_alphanumeric).collect()
+}
+
+/// Head of an answer in the OpenAI API.
+fn openai_head(request_id: &[u8], model: &str) -> omni_openai::AnswerHead {
+    omni_openai::AnswerHead { id: answer_id(request_id), created: unix_ms() / 1000, model: model.to_owned() }
 }
 
 impl TextForm {
@@ -215,19 +232,16 @@ impl ApiRequest<'_> {
             ApiRoute::Anthropic(Anthropic::Messages) => self.text(TextForm::Messages, body).await,
             ApiRoute::Anthropic(Anthropic::CountTokens) => self.count_tokens(body).await,
             ApiRoute::OpenAi(OpenAi::Embeddings) => self.embeddings(body).await,
-            ApiRoute::OpenAi(
-                OpenAi::Rerank
-                | OpenAi::Transcriptions
-                | OpenAi::Translations
-                | OpenAi::Speech
-                | OpenAi::ImageGenerations,
-            ) => Err(Failure::NoSuchRoute),
+            ApiRoute::OpenAi(OpenAi::Rerank) => self.rerank(body).await,
+            ApiRoute::OpenAi(OpenAi::Transcriptions) => self.transcription(body, false).await,
+            ApiRoute::OpenAi(OpenAi::Translations) => self.transcription(body, true).await,
+            ApiRoute::OpenAi(OpenAi::Speech) => self.speech(body).await,
+            ApiRoute::OpenAi(OpenAi::ImageGenerations) => self.images(body).await,
         }
     }
 
     async fn text(&self, form: TextForm, incoming: &mut IncomingBody) -> Result<Response<AnswerBody>, Failure> {
-        let received = self.receive(incoming).await?;
-        let (original, permit) = json_body(received)?;
+        let (original, permit) = self.receive_json(incoming).await?;
         let (request, codec) = form.read(&original)?;
         let (name, length) = (request.model.clone(), original.len());
         let serve = async |target: Target<'_>| {
@@ -266,14 +280,37 @@ impl ApiRequest<'_> {
         Caller { listener: Listener::Data, parts: self.parts, id: self.id, arrived: self.arrived }
     }
 
-    /// Receives the whole body.
-    async fn receive(&self, incoming: &mut IncomingBody) -> Result<ReceivedBody, Failure> {
+    /// Finds and admits the model of a request of the OpenAI API, which has to be of this kind. `original`: the body as it came.
+    async fn with_call(
+        &self,
+        name: &str,
+        kind: Kind,
+        original: Bytes,
+        serve: impl AsyncFnOnce(Call<'_>) -> Result<Response<AnswerBody>, Failure>,
+    ) -> Result<Response<AnswerBody>, Failure> {
+        let (label, length) = (Api::OpenAi, original.len());
+        let serve = async |target: Target<'_>| {
+            let Target { model, content, deadline } = target;
+            check_kind(model, content, kind)?;
+            let (api, caller, original) = (self.api, self.caller(), Some(original));
+            serve(Call { api, caller, model, content, deadline, label, original, incoming: None }).await
+        };
+        self.with_model(name, label, length, serve).await
+    }
+
+    /// Receives a body of JSON.
+    async fn receive_json(&self, incoming: &mut IncomingBody) -> Result<(Bytes, Option<BodyPermit>), Failure> {
         if !body::is_json(&self.parts.headers) {
             return Err(Failure::BadRequest("this route takes JSON: send `content-type: application/json`".to_owned()));
         }
-        let limits = BodyLimits { bytes: LONGEST_BODY, hand_over: false };
+        let (bytes, permit) = self.receive_whole(incoming).await?;
+        Ok((bytes, Some(permit)))
+    }
+
+    /// Receives the whole body.
+    async fn receive_whole(&self, incoming: &mut IncomingBody) -> Result<(Bytes, BodyPermit), Failure> {
         let (unread, deadline) = (incoming.take()?, self.arrived + BODY_TIME);
-        let received = body::receive(self.parts, None, unread, limits, &self.api.bodies, deadline).await?;
+        let received = body::receive_whole(self.parts, unread, LONGEST_BODY, &self.api.bodies, deadline).await?;
         *incoming = IncomingBody::Complete;
         Ok(received)
     }
@@ -295,11 +332,4 @@ fn guarded(mut response: Response<AnswerBody>, guard: Option<ResponseGuard>) -> 
         response.extensions_mut().insert(guard);
     }
     response
-}
-
-fn json_body(received: ReceivedBody) -> Result<(Bytes, Option<omni_body::BodyPermit>), Failure> {
-    match received.body {
-        RequestBody::Collected(_, bytes) => Ok((bytes, received.permit)),
-        RequestBody::Streamed(_) => Err(Failure::BadRequest("this route takes a body of JSON".to_owned())),
-    }
 }

@@ -161,4 +161,7 @@ def of_text_to_image(number: int, result: Any, given: TextToImage) -> bytes | St
         except ValueError as err:
             raise Unserialisable(f"image {at}: {err}") from None
         made.append({"media_type": media_type, "data": base64.b64encode(data).decode()})
-    return whole(number, {"images": made})
+    answer = encode({"images": made})
+    if len(answer) > wire.MAX_ANSWER:
+        return whole(number, Response(answer, media_type="application/json"))
+    return wire.json_response(number, answer)

@@ -4,7 +4,8 @@ mod prompt;
 
 use self::prompt::{PreparedPrompt, prepare};
 use super::TextCodec;
-use crate::answer::{AnswerBody, AnswerStream, json_response, kept_json_response, timing_headers};
+use super::call::check_kind;
+use crate::answer::{AnswerBody, AnswerStream, Document, timing_headers};
 use crate::generation::choice::Choice;
 use crate::generation::format::FormatCheck;
 use crate::generation::stream::GenerationBody;
@@ -23,7 +24,7 @@ use omni_engine_client::AnswerContent;
 use omni_engine_protocol::frame::RequestKind;
 use omni_engine_protocol::task::TokenCount;
 use omni_generation::guard::GuardLimits;
-use omni_generation::{Capabilities, GenerationRequest, InvalidRequest, OutputGuard, Prompt, ToolChoice};
+use omni_generation::{Capabilities, GenerationRequest, OutputGuard, Prompt, ToolChoice};
 use omni_ingress::ReadDeadline;
 use omni_policy::dispatch::hash_name;
 use omni_request_error::Failure;
@@ -89,7 +90,7 @@ impl TextRequest<'_> {
             encoder.whole(&completion, &mut out);
             let share = &self.model.body_budget;
             let (version, permit) = (self.caller.parts.version, Some(permit));
-            kept_json_response(out.freeze(), permit, version, share, self.deadline)?
+            Document::json(out.freeze()).kept_response(permit, version, share, self.deadline)?
         };
         timing_headers(response.headers_mut(), (&begun.version, submitted), begun.sent_at, begun.swap, answered);
         Ok(response)
@@ -119,18 +120,13 @@ impl TextRequest<'_> {
             return Err(Failure::AnswerNotSendable("it is no number of tokens".to_owned()));
         };
         request.on_stream_end(true);
-        Ok(json_response(omni_anthropic::token_count_answer(tokens)))
+        Ok(Document::json(omni_anthropic::token_count_answer(tokens)).response())
     }
 
     /// Checks that the model can honour the request.
     fn check(&self) -> Result<(), Failure> {
-        let manifest = &self.content.manifest;
-        if manifest.model.kind != Kind::TextGeneration {
-            let why =
-                format!("`{}` does not generate text: its kind is {:?}", self.model.name, manifest.model.kind.name());
-            return Err(InvalidRequest::unsupported("model", why).into());
-        }
-        let capabilities: Capabilities = manifest.generation.honours.iter().copied().collect();
+        check_kind(self.model, self.content, Kind::TextGeneration)?;
+        let capabilities: Capabilities = self.content.manifest.generation.honours.iter().copied().collect();
         Ok(capabilities.check(&self.request)?)
     }
 

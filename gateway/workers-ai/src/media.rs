@@ -1,0 +1,89 @@
+//! Files in requests and answers of the Workers AI API: base64 in JSON, or bytes.
+
+use crate::envelope::enveloped;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use hyper::header::{ACCEPT, HeaderMap};
+use serde::Serialize;
+
+#[derive(Debug, Serialize)]
+struct Sound<'a> {
+    audio: &'a str,
+}
+
+#[derive(Debug, Serialize)]
+struct Picture<'a> {
+    image: &'a str,
+}
+
+/// Returns true if the client accepts JSON and no file, as Cloudflare's SDK does: it gets a file in base64.
+#[must_use]
+pub fn accepts_json_alone(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let ranges: Vec<&str> = values
+        .flat_map(|value| value.split(','))
+        .map(|range| range.split_once(';').map_or(range, |(range, _)| range).trim())
+        .filter(|range| !range.is_empty())
+        .collect();
+    !ranges.is_empty() && ranges.iter().all(|range| range.eq_ignore_ascii_case("application/json"))
+}
+
+/// The file that base64 has, also behind the head of a data URL; `None`: it is none.
+#[must_use]
+pub fn decode_file(text: &str) -> Option<Bytes> {
+    let text = match text.strip_prefix("data:") {
+        Some(url) => url.split_once(";base64,")?.1,
+        None => text,
+    };
+    BASE64_STANDARD.decode(text).ok().map(Bytes::from)
+}
+
+/// `{"audio": …}`, for a file with sound.
+#[must_use]
+pub fn audio_answer(file: &[u8]) -> Bytes {
+    enveloped(&Sound { audio: &BASE64_STANDARD.encode(file) })
+}
+
+/// `{"image": …}`, for an image in base64.
+#[must_use]
+pub fn image_answer(base64: &str) -> Bytes {
+    enveloped(&Picture { image: base64 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::header::HeaderValue;
+
+    #[test]
+    fn files_are_bytes_unless_json_alone_is_accepted() {
+        for (accept, expected) in [
+            (None, false),
+            (Some("*/*"), false),
+            (Some(""), false),
+            (Some("application/json"), true),
+            (Some("Application/JSON;q=0.9"), true),
+            (Some("application/json, audio/*"), false),
+            (Some("image/png"), false),
+        ] {
+            let accept = accept.map(|accept| (ACCEPT, HeaderValue::from_static(accept)));
+            let headers: HeaderMap = accept.into_iter().collect();
+            assert_eq!(accepts_json_alone(&headers), expected, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn files_are_base64_or_data_urls() {
+        for (text, expected) in [
+            ("bW9v", Some("moo")),
+            ("data:audio/wav;base64,bW9v", Some("moo")),
+            ("data:audio/wav,moo", None),
+            ("moo!", None),
+        ] {
+            assert_eq!(decode_file(text), expected.map(Bytes::from), "{text}");
+        }
+        assert_eq!(audio_answer(b"moo"), r#"{"result":{"audio":"bW9v"},"success":true,"errors":[],"messages":[]}"#);
+        assert_eq!(image_answer("bW9v"), r#"{"result":{"image":"bW9v"},"success":true,"errors":[],"messages":[]}"#);
+    }
+}

@@ -1,0 +1,83 @@
+//! Sound of a text in the native form of the Workers AI API: `{"prompt": …}` or `{"text": …}`.
+
+use omni_codec::body::{self, Unsupported};
+use omni_codec::bounds;
+use omni_generation::InvalidRequest;
+use omni_openai::audio::SpeechFormat;
+use serde::Deserialize;
+
+/// Longest text, in bytes.
+const LONGEST_INPUT: usize = 64 * 1024;
+
+const UNSUPPORTED: Unsupported =
+    &[("bit_rate", "the model decides"), ("container", "the model decides"), ("sample_rate", "the model decides")];
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SpeechBody {
+    prompt: Option<String>,
+    text: Option<String>,
+    lang: Option<String>,
+    speaker: Option<String>,
+    encoding: Option<SpeechFormat>,
+}
+
+/// A request for the sound of a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpeechRequest {
+    /// Text.
+    pub text: String,
+    /// Language, such as `en`.
+    pub language: Option<String>,
+    /// Voice; `None`: the model's own.
+    pub voice: Option<String>,
+    /// Format of the file; `None`: the model's own.
+    pub format: Option<SpeechFormat>,
+}
+
+/// Reads the body of a request.
+///
+/// # Errors
+/// A body that is not of the form, or a parameter that cannot be honoured.
+pub fn speech_request(json: &[u8]) -> Result<SpeechRequest, InvalidRequest> {
+    let body: SpeechBody = body::parse(json, UNSUPPORTED)?;
+    let (name, text) = match (body.prompt, body.text) {
+        (Some(prompt), None) => ("prompt", prompt),
+        (None, Some(text)) => ("text", text),
+        (None, None) => return Err(InvalidRequest::missing("prompt")),
+        (Some(_), Some(_)) => return Err(InvalidRequest::new("text", "`prompt` and `text` exclude each other")),
+    };
+    bounds::length(name, &text, LONGEST_INPUT)?;
+    for (name, text) in [("lang", &body.lang), ("speaker", &body.speaker)] {
+        text.as_deref().map_or(Ok(()), |text| bounds::length(name, text, 256))?;
+    }
+    Ok(SpeechRequest { text, language: body.lang, voice: body.speaker, format: body.encoding })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_read_in_both_forms() {
+        let read = |body: &str| speech_request(body.as_bytes()).unwrap();
+        let request = read(r#"{"prompt": "moo", "lang": "en"}"#);
+        assert_eq!((request.text.as_str(), request.language.as_deref()), ("moo", Some("en")));
+        let request = read(r#"{"text": "moo", "speaker": "angus", "encoding": "flac"}"#);
+        assert_eq!((request.voice.as_deref(), request.format), (Some("angus"), Some(SpeechFormat::Flac)));
+    }
+
+    #[test]
+    fn refused_requests() {
+        for (body, expected) in [
+            ("{}", "`prompt` is missing"),
+            (r#"{"prompt": ""}"#, "`prompt` is empty"),
+            (r#"{"prompt": "a", "text": "b"}"#, "`prompt` and `text` exclude each other"),
+            (r#"{"text": "a", "encoding": "mulaw"}"#, "`encoding`: unknown variant `mulaw`"),
+            (r#"{"text": "a", "sample_rate": 8000}"#, "`sample_rate` is not supported: the model decides"),
+        ] {
+            let message = speech_request(body.as_bytes()).unwrap_err().message;
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+}
