@@ -2,6 +2,9 @@
 //! form is an error that names the place.
 #![forbid(unsafe_code)]
 
+mod cost;
+
+use cost::{Cost, Extent};
 use jsonschema::{PatternOptions, Validator as Schema};
 use omni_generation::{InvalidCode, InvalidRequest, ResponseFormat};
 use serde_json::Value;
@@ -19,7 +22,14 @@ pub enum Validator {
     /// A JSON object.
     Object,
     /// JSON that a schema accepts.
-    Schema(Box<Schema>),
+    Schema(Box<Compiled>),
+}
+
+/// Schema, ready to validate.
+#[derive(Debug)]
+pub struct Compiled {
+    schema: Schema,
+    cost: Cost,
 }
 
 /// Answer of another form than was asked for.
@@ -39,13 +49,16 @@ pub enum Violation {
         /// Reason.
         message: String,
     },
+    /// The schema and the answer are too large together.
+    #[error("it is too large to be validated with this schema")]
+    TooLarge,
 }
 
 impl Validator {
     /// The validator of a format; `None`: any text is right.
     ///
     /// # Errors
-    /// The schema is none, or too large.
+    /// The schema is none, too large, or refers to another document.
     pub fn new(format: &ResponseFormat) -> Result<Option<Self>, InvalidRequest> {
         let schema = match format {
             ResponseFormat::Text => return Ok(None),
@@ -59,11 +72,12 @@ impl Validator {
             return Err(refused(format!("the schema is longer than {LONGEST} bytes")));
         }
         let schema: Value = serde_json::from_str(schema).map_err(|error| refused(error.to_string()))?;
+        let cost = Cost::new(&schema).map_err(|message| refused(shortened(&message)))?;
         // Expressions without backtracking: a client's pattern takes linear time.
         let patterns = PatternOptions::regex().size_limit(PATTERN);
         let compiled = jsonschema::options().with_pattern_options(patterns).build(&schema);
         match compiled {
-            Ok(schema) => Ok(Some(Self::Schema(Box::new(schema)))),
+            Ok(schema) => Ok(Some(Self::Schema(Box::new(Compiled { schema, cost })))),
             Err(error) => Err(refused(shortened(&format!("the schema cannot be used: {error}")))),
         }
     }
@@ -82,11 +96,27 @@ impl Validator {
                     Err(Violation::NotObject)
                 }
             }
-            Self::Schema(schema) => schema.validate(&value).map_err(|error| Violation::Schema {
-                place: error.instance_path().to_string(),
-                message: shortened(&error.to_string()),
-            }),
+            Self::Schema(schema) => schema.validate(&value),
         }
+    }
+}
+
+impl Compiled {
+    fn validate(&self, value: &Value) -> Result<(), Violation> {
+        let extent = Extent::of(value);
+        if !self.cost.allows(extent) {
+            return Err(Violation::TooLarge);
+        }
+        if self.schema.is_valid(value) {
+            return Ok(());
+        }
+        let unplaced =
+            || Violation::Schema { place: String::new(), message: "the schema does not accept it".to_owned() };
+        if !self.cost.allows_search(extent) {
+            return Err(unplaced());
+        }
+        let error = self.schema.validate(value).err().ok_or_else(unplaced)?;
+        Err(Violation::Schema { place: error.instance_path().to_string(), message: shortened(&error.to_string()) })
     }
 }
 
@@ -145,6 +175,39 @@ mod tests {
             );
         }
         assert!(validator(&format!("{{\"title\": \"{}\"}}", "x".repeat(LONGEST))).is_err());
+    }
+
+    #[test]
+    fn alternatives_of_a_recursive_schema_take_little_time() {
+        let child = r##""properties": {"child": {"$ref": "#/$defs/node"}}"##;
+        let kind = |name: &str| format!(r#"{{{child}, "required": ["{name}"]}}"#);
+        let kinds = ["a", "b", "c", "d"].map(kind).join(", ");
+        let schema = format!(r##"{{"$defs": {{"node": {{"anyOf": [{kinds}]}}}}, "$ref": "#/$defs/node"}}"##);
+        let schema = validator(&schema).unwrap();
+        let nested = |last: &str| format!("{}{last}{}", r#"{"a": 1, "child": "#.repeat(40), "}".repeat(40));
+        assert_eq!(schema.validate(&nested(r#"{"d": 1}"#)), Ok(()));
+        assert!(matches!(schema.validate(&nested("{}")), Err(Violation::Schema { .. })));
+        let Err(Violation::Schema { message, .. }) = schema.validate(r#"{"x": 1}"#) else { panic!() };
+        assert!(message.contains("anyOf"), "{message}");
+    }
+
+    #[test]
+    fn references_that_multiply_are_refused() {
+        let level = |at: usize| {
+            format!(r##""d{at}": {{"anyOf": [{{"$ref": "#/$defs/d{0}"}}, {{"$ref": "#/$defs/d{0}"}}]}}"##, at + 1)
+        };
+        let levels = (0..40).map(level).collect::<Vec<_>>().join(", ");
+        let error =
+            validator(&format!(r##"{{"$defs": {{{levels}, "d40": {{"type": "string"}}}}, "$ref": "#/$defs/d0"}}"##));
+        assert_eq!(error.unwrap_err().code, InvalidCode::Schema);
+    }
+
+    #[test]
+    fn an_answer_too_large_for_its_schema_is_refused() {
+        let many = |count: usize| vec!["1"; count].join(",");
+        let schema = validator(&format!(r#"{{"items": {{"enum": [{}]}}}}"#, many(50_000))).unwrap();
+        assert_eq!(schema.validate(&format!("[{}]", many(1000))), Ok(()));
+        assert_eq!(schema.validate(&format!("[{}]", many(10_000))), Err(Violation::TooLarge));
     }
 
     #[test]
