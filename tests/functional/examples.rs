@@ -134,9 +134,32 @@ fn embeddings(node: &Node) {
     assert!(refusal(&ask(json!([]))).contains("text"));
 }
 
+fn chat(node: &Node) {
+    let ask = |body: Value| {
+        let answer = node.http().post("/v1/chat/completions", &body);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let mut body = answer.json();
+        body["choices"][0].take()
+    };
+    let question = json!([{"role": "user", "content": "What is the capital of France?"}]);
+    let choice = ask(json!({"model": "chat", "messages": question, "temperature": 0}));
+    assert_eq!(choice["message"]["content"], "The capital of France is Paris.");
+    assert_eq!(choice["finish_reason"], "stop");
+    let city = json!({"city": {"type": "string"}});
+    let parameters = json!({"type": "object", "properties": city, "required": ["city"], "additionalProperties": false});
+    let tool = json!({"type": "function", "function": {"name": "weather", "parameters": parameters}});
+    let demand =
+        json!({"model": "chat", "messages": question, "temperature": 0, "tools": [tool], "tool_choice": "required"});
+    let choice = ask(demand);
+    let call = &choice["message"]["tool_calls"][0]["function"];
+    assert_eq!(call["name"], "weather", "{choice}");
+    let arguments: Value = serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap();
+    assert!(arguments["city"].is_string(), "{arguments}");
+}
+
 #[test]
 fn every_example_works_as_documented() {
-    let examples = ["cowsay", "counter", "embeddings", "memory", "thumbnail"];
+    let examples = ["chat", "cowsay", "counter", "embeddings", "memory", "thumbnail"];
     let all = |folder: &str| {
         let mut names: Vec<String> = std::fs::read_dir(folder)
             .unwrap()
@@ -160,6 +183,7 @@ fn every_example_works_as_documented() {
         let started = node.omnictl(["start", name, "--wait", "--timeout", "5m"]);
         assert_eq!(started.code, 0, "{name}: {started:?}\n{}", node.log());
     }
+    chat(&node);
     cowsay(&node);
     thumbnail(&node);
     counter(&node);
