@@ -36,7 +36,7 @@ def setup(context):
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
     params.verbosity = 0
     params.warmup = False
-    # Its own HTTP server is not used here: nobody else reaches a socket in this folder.
+    # llama.cpp's own HTTP server is not used: it gets a socket that no client can reach.
     params.hostnames = [f"{tempfile.mkdtemp()}/llama.sock"]
     server = xllamacpp.Server(params)
 

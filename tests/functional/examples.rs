@@ -157,9 +157,28 @@ fn chat(node: &Node) {
     assert!(arguments["city"].is_string(), "{arguments}");
 }
 
+/// Recording that the package with the weights brings, in the environment of the example's own test.
+const RECORDING: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../.omni/models/speech/lib/python3.11/site-packages/moonshine_voice/assets/beckett.wav"
+);
+
+fn speech(node: &Node) {
+    let mut form = b"--x\r\ncontent-disposition: form-data; name=\"model\"\r\n\r\nspeech\r\n--x\r\n\
+        content-disposition: form-data; name=\"file\"; filename=\"beckett.wav\"\r\n\r\n"
+        .to_vec();
+    form.extend(std::fs::read(RECORDING).expect("a recording: `make setup` fetches it"));
+    form.extend(b"\r\n--x--\r\n");
+    let headers = [("content-type", "multipart/form-data; boundary=x")];
+    let answer = node.http().request("POST", "/v1/audio/transcriptions", &headers, &form);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let text = answer.json()["text"].as_str().unwrap().to_owned();
+    assert!(text.starts_with("Ever tried. Ever failed."), "{text}");
+}
+
 #[test]
 fn every_example_works_as_documented() {
-    let examples = ["chat", "cowsay", "counter", "embeddings", "memory", "thumbnail"];
+    let examples = ["chat", "cowsay", "counter", "embeddings", "memory", "speech", "thumbnail"];
     let all = |folder: &str| {
         let mut names: Vec<String> = std::fs::read_dir(folder)
             .unwrap()
@@ -189,6 +208,7 @@ fn every_example_works_as_documented() {
     counter(&node);
     memory(&node);
     embeddings(&node);
+    speech(&node);
     for model in node.models() {
         assert_eq!(model.restarts, 0, "{}", model.name);
     }

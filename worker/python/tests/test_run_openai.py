@@ -282,21 +282,24 @@ def test_transcriptions(tmp_path):
     code = """
 from omni import *
 def handle_request(request: SpeechToText, context):
-    text = request.audio.bytes.decode()
-    if request.parameters.get("response_format") in ("srt", "vtt", "verbose_json"):
-        return Transcription(text, request.language, 3661.5, [Segment(0, 1.25, text), Segment(1.25, 3661.5, "end")])
-    return f"{text} {request.language} {request.temperature}"
+    text, told = request.audio.bytes.decode(), request.parameters
+    if request.language:
+        return f"{text} {request.language} {request.temperature} {told['filename']} {told['media_type']}"
+    ends = [Segment(0, 1.25, text), Segment(1.25, 3661.5, "yes" if told["translate"] else "no")]
+    return Transcription(text, "en", 3661.5, ends)
 """
     with serving(tmp_path, code, kind("speech-to-text")) as server, client_of(server) as client:
         create = client.audio.transcriptions.create
-        sound = ("moo\r\n--.wav", io.BytesIO(b"a\r\nb"), "audio/wav")
-        assert create(model="moo", file=sound, language="de", temperature=0.5).text == "a\r\nb de 0.5"
-        assert create(model="moo", file=sound, response_format="text") == "a\r\nb None None\n"
+        sound = ("m.wav", io.BytesIO(b"a\r\nb"), "audio/wav")
+        assert create(model="moo", file=sound, language="de", temperature=0.5).text == "a\r\nb de 0.5 m.wav audio/wav"
+        assert create(model="moo", file=sound, response_format="text") == "a\r\nb\n"
         verbose = create(model="moo", file=sound, response_format="verbose_json")
-        assert (verbose.duration, verbose.segments[1].text) == (3661.5, "end")
+        assert (verbose.duration, verbose.segments[1].text, verbose.language) == (3661.5, "no", "en")
         captions = create(model="moo", file=sound, response_format="srt")
         assert captions.startswith("1\n00:00:00,000 --> 00:00:01,250\na\nb\n\n2\n") and "01:01:01,500" in captions
         assert create(model="moo", file=sound, response_format="vtt").startswith("WEBVTT\n\n00:00:00.000 --> ")
+        english = client.audio.translations.create(model="moo", file=sound, response_format="verbose_json")
+        assert english.segments[1].text == "yes"
         for wrong in ({"response_format": "xml"}, {"stream": True}, {"timestamp_granularities": ["word"]}):
             with pytest.raises(openai.BadRequestError):
                 create(model="moo", file=sound, **wrong)

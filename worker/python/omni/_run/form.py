@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from email.message import Message
+from typing import NamedTuple
 
 from omni._run import refusal
 
@@ -15,7 +16,15 @@ _MOST_FIELDS = 64
 _QUOTED = re.compile(r'%22|\\"')
 
 
-def read(body: bytes, media_type: str) -> tuple[list[tuple[str, str]], dict[str, bytes]]:
+class File(NamedTuple):
+    """A file of a form."""
+
+    content: bytes
+    name: str | None
+    media_type: str | None
+
+
+def read(body: bytes, media_type: str) -> tuple[list[tuple[str, str]], dict[str, File]]:
     """The fields of a form in their order, and its files by the names of their fields. Raises `Refused`."""
     head = Message()
     head["content-type"] = media_type
@@ -24,15 +33,15 @@ def read(body: bytes, media_type: str) -> tuple[list[tuple[str, str]], dict[str,
         message = "this route takes a form: send `content-type: multipart/form-data` with its boundary"
         raise refusal.invalid(None, message)
     fields: list[tuple[str, str]] = []
-    files: dict[str, bytes] = {}
+    files: dict[str, File] = {}
     for part in _parts(body, boundary.encode("latin-1", "replace")):
-        name, is_file, content = _part(part)
+        name, file, content = _part(part)
         if len(fields) + len(files) == _MOST_FIELDS:
             raise refusal.invalid(None, f"the form has more than {_MOST_FIELDS} fields")
-        if is_file:
+        if file is not None:
             if name in files:
                 raise refusal.invalid(name, f"`{name}` appears twice")
-            files[name] = content
+            files[name] = file
             continue
         try:
             fields.append((name, content.decode()))
@@ -57,13 +66,16 @@ def _parts(body: bytes, boundary: bytes) -> Iterator[bytes]:
         at = end + len(delimiter)
 
 
-def _part(part: bytes) -> tuple[str, bool, bytes]:
-    """Name, True for a file, and content."""
+def _part(part: bytes) -> tuple[str, File | None, bytes]:
+    """Name, the file if it is one, and content."""
     head, end, content = part.partition(b"\r\n\r\n")
+    headers = {}
     for line in head.decode("utf-8", "replace").split("\r\n") if end else ():
         header, _, value = line.partition(":")
-        if header.strip().lower() == "content-disposition":
-            told = dict(re.findall(r'([\w*]+)="((?:[^"\\]|\\.)*)"', value))
-            if "name" in told:
-                return _QUOTED.sub('"', told["name"]), "filename" in told or "filename*" in told, content
-    raise refusal.invalid(None, "the form is broken: a field has no name")
+        headers[header.strip().lower()] = value.strip()
+    told = dict(re.findall(r'([\w*]+)="((?:[^"\\]|\\.)*)"', headers.get("content-disposition", "")))
+    if "name" not in told:
+        raise refusal.invalid(None, "the form is broken: a field has no name")
+    name, filename = (_QUOTED.sub('"', told[key]) if key in told else None for key in ("name", "filename"))
+    is_file = filename is not None or "filename*" in told
+    return name or "", File(content, filename, headers.get("content-type")) if is_file else None, content

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from omni import _json
-from omni._run import form, refusal
+from omni._run import form, parameters, refusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,50 +33,42 @@ class TranscriptionTask:
 
     kind = "speech-to-text"
 
-    def __init__(self, head: Head, body: bytes, media_type: str) -> None:
+    def __init__(self, head: Head, body: bytes, media_type: str, translate: bool) -> None:
+        """`translate`: the text is to be English."""
         self.head = head
         fields, files = form.read(body, media_type)
         if "file" not in files:
             raise refusal.missing("file")
-        self._file = files["file"]
+        self._file = files["file"].content
         self.model = ""
         self._format = "json"
-        self._parameters: Json = {}
-        for name, value in fields:
-            self._read(name, value)
+        self._translate = translate
+        self._parameters: Json = {"translate": translate}
+        for name, value in (("filename", files["file"].name), ("media_type", files["file"].media_type)):
+            if value is not None:
+                self._parameters[name] = value
+        for name, text in fields:
+            self._read(name, text)
         if not self.model:
             raise refusal.missing("model")
 
     def _read(self, name: str, value: str) -> None:
-        base = name[:-2] if name.endswith("[]") else name
         if name == "model":
             self.model = value
-            return
-        if name == "response_format":
+        elif name == "response_format":
             if value not in _FORMATS:
                 message = "`response_format` has to be `json`, `text`, `srt`, `verbose_json` or `vtt`"
                 raise refusal.invalid(name, message)
             self._format = value
         elif name == "temperature":
             self._parameters[name] = _temperature(value)
-            return
-        elif base == "timestamp_granularities":
-            if value == "word":
-                raise refusal.unsupported(name, "words have no timestamps here: ask for `segment`")
-            if value != "segment":
-                raise refusal.invalid(name, f"`{name}` has to be `segment`")
-        elif name == "stream":
-            if value != "false":
-                raise refusal.unsupported(name, "the text comes as a whole: leave `stream` out")
-        elif name in ("language", "prompt"):
+        elif name == "prompt" or (name == "language" and not self._translate):
             longest = _LONGEST_LANGUAGE if name == "language" else _LONGEST_PROMPT
             if len(value.encode()) > longest:
                 raise refusal.invalid(name, f"`{name}` is longer than {longest} bytes")
-        elif base in _UNSUPPORTED:
-            raise refusal.unsupported(name, f"`{name}` is not supported: {_UNSUPPORTED[base]}")
-        elif name != "user":
-            raise refusal.unknown(name[:64], f"there is no parameter `{name[:64]}`: leave it out")
-        self._parameters[name] = value
+            self._parameters[name] = value
+        else:
+            _check(name, value)
 
     def answer(self, calls: Handling, client: Answer) -> None:
         """Answers the request."""
@@ -106,8 +98,27 @@ class TranscriptionTask:
             {"id": id, "seek": 0, **segment, "tokens": [], "temperature": temperature, **unknown}
             for id, segment in enumerate(segments)
         ]
-        head = {"text": value["text"], "task": "transcribe", "language": language, "duration": duration}
+        task = "translate" if self._translate else "transcribe"
+        head = {"text": value["text"], "task": task, "language": language, "duration": duration}
         return {**head, "segments": made}
+
+
+def _check(name: str, value: str) -> None:
+    """Checks a field that changes nothing, or cannot be honoured."""
+    base = name[:-2] if name.endswith("[]") else name
+    if base == "timestamp_granularities":
+        if value == "word":
+            raise refusal.unsupported(name, "words have no timestamps here: ask for `segment`")
+        if value != "segment":
+            raise refusal.invalid(name, f"`{name}` has to be `segment`")
+    elif name == "stream":
+        if value != "false":
+            raise refusal.unsupported(name, "the text comes as a whole: leave `stream` out")
+    elif base in _UNSUPPORTED:
+        raise refusal.unsupported(name, f"`{name}` is not supported: {_UNSUPPORTED[base]}")
+    elif name != "user":
+        name = name[: parameters.LONGEST_NAME]
+        raise refusal.unknown(name, f"there is no parameter `{name}`: leave it out")
 
 
 def _temperature(value: str) -> float:

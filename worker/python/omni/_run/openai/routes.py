@@ -31,13 +31,14 @@ TEXT = "text-generation"
 _KINDS = {
     "audio/speech": "text-to-speech",
     "audio/transcriptions": "speech-to-text",
+    "audio/translations": "speech-to-text",
     "chat/completions": TEXT,
     "completions": TEXT,
     "embeddings": "embeddings",
     "images/generations": "text-to-image",
     "rerank": "rerank",
 }
-_OF_A_NODE = ("audio/translations", "messages", "messages/count_tokens", "responses")
+_OF_A_NODE = ("messages", "messages/count_tokens", "responses")
 """Routes that a node has in addition."""
 _ABILITIES = {
     TEXT: "does not generate text",
@@ -90,8 +91,8 @@ class OpenAi:
     def read(self, route: str, head: Head, body: bytes, headers: Message) -> Job:
         """Reads a request. Raises `Refused`."""
         media_type = headers.get("content-type", "")
-        if route == "audio/transcriptions":
-            job: Any = TranscriptionTask(head, body, media_type)
+        if _KINDS[route] == "speech-to-text":
+            job: Any = TranscriptionTask(head, body, media_type, route == "audio/translations")
         elif _KINDS[route] == TEXT:
             is_chat = route == "chat/completions"
             asked = chat.read(body) if is_chat else completion.read(body)
