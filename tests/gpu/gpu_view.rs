@@ -50,6 +50,31 @@ call("cuMemFree_v2", address)
 tell(said=said, beyond=beyond, full=full, no_byte=no_byte, free=free, after=after)
 "#;
 
+/// Attempts to write what is not the process's own. The name of a thread is, and the driver writes it.
+const WRITES: &str = r#"
+import os, threading
+written = []
+places = ["sys/kernel/core_pattern", "sys/kernel/hostname", "sysrq-trigger", "irq/default_smp_affinity", "1/comm",
+          "1/oom_score_adj", "meminfo", "cpuinfo", "driver/nvidia/x", "x"]
+for path in places:
+    for act in (lambda: open("/proc/" + path, "ab", 0).write(b"1"), lambda: os.truncate("/proc/" + path, 0),
+                lambda: os.mkdir("/proc/" + path), lambda: os.chmod("/proc/" + path, 0o777)):
+        try:
+            act()
+            written.append(path)
+        except OSError:
+            pass
+ends = threading.Event()
+thread = threading.Thread(target=ends.wait)
+thread.start()
+comm = f"/proc/self/task/{thread.native_id}/comm"
+with open(comm, "wb", 0) as file:
+    file.write(b"named")
+name = open(comm).read()
+ends.set()
+tell(written=written, name=name)
+"#;
+
 fn node() -> Node {
     Node::builder().gpus(&[card(512)], "memory-budget = \"256MiB\"").start()
 }
@@ -68,6 +93,17 @@ fn every_query_shows_the_share_in_both_modes() {
     // Both have as much, one of them movable.
     let state = node.cards()[0].state().unwrap();
     assert_eq!((state.resident(), state.device()), (16 * MIB, 16 * MIB));
+    node.stop();
+}
+
+#[test]
+fn threads_can_be_named_and_nothing_else_of_the_kernel_is_changed() {
+    let node = node();
+    model("unified", 4).limit(64).publish(&node);
+    model("device", 4).limit(64).device().publish(&node);
+    for name in ["unified", "device"] {
+        assert_eq!(run(&node, name, WRITES), json!({"written": [], "name": "named\n"}), "{name}");
+    }
     node.stop();
 }
 

@@ -32,6 +32,7 @@ impl Error {
     pub(crate) const STREAM_CAPTURE_IMPLICIT: Self = Self(906);
     pub(crate) const ILLEGAL_STATE: Self = Self(401);
     pub(crate) const FILE_NOT_FOUND: Self = Self(301);
+    pub(crate) const OPERATING_SYSTEM: Self = Self(304);
 }
 
 /// Every code that the API documents: its name, and what it says to people, in our words. Both end with a NUL.

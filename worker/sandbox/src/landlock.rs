@@ -32,6 +32,10 @@ pub(super) fn restrict(spec: &SandboxSpec, gpu: bool) -> Result<Option<i32>, Ste
     for path in ["/dev/shm", "/tmp"].map(Path::new) {
         rules = allow(rules, path, all)?;
     }
+    if !spec.devices.is_empty() {
+        // Names of threads: the mounts leave a process no more than its own files there.
+        rules = allow(rules, Path::new("/proc"), AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::WriteFile)?;
+    }
     if spec.cache.is_some() {
         rules = allow(rules, Path::new("/cache"), all)?;
     }

@@ -64,8 +64,9 @@ const DEVICE_LINKS: [(&str, &str); 4] = [
     ("stdout", "/proc/self/fd/1"),
     ("stderr", "/proc/self/fd/2"),
 ];
-/// Files of `/proc` about the whole host that container runtimes hide. `/proc` is read-only on top of it, which covers
-/// `sys`, `sysrq-trigger`, `irq` and `bus`.
+/// Parts of `/proc` that are read-only where `/proc` is not: all that changes more than the process which writes.
+const READ_ONLY_PROC: [&CStr; 5] = [c"bus", c"fs", c"irq", c"sys", c"sysrq-trigger"];
+/// Files of `/proc` about the whole host that container runtimes hide.
 const MASKED_FILES: [&str; 7] = ["kcore", "kmsg", "keys", "key-users", "timer_list", "sched_debug", "latency_stats"];
 const MASKED_DIRECTORIES: [&str; 4] = ["acpi", "asound", "driver", "scsi"];
 /// The most that is read of the host's `hosts` and `resolv.conf`, in bytes.
@@ -101,7 +102,7 @@ pub(super) fn enter(spec: &SandboxSpec, mounts: &PreparedMounts<'_>) -> Result<(
     root.link(Path::new("/var/tmp"), Path::new("/tmp")).step(|| "link /var/tmp".into())?;
     root.directory(Path::new("/run")).step(|| "make /run".into())?;
     home(&root, spec)?;
-    proc(&root)?;
+    proc(&root, !spec.devices.is_empty())?;
     match &mounts.proc_files {
         Some(files) => shown_as_machine(&host, &root, files)?,
         None => bind_from_host(&host, &root, Path::new(PROCESSORS))?,
@@ -221,11 +222,18 @@ fn home(root: &Tree, spec: &SandboxSpec) -> Result<(), StepError> {
     fchown(&dir, Some(Uid::from_raw(spec.uid)), Some(Gid::from_raw(spec.gid))).step(step)
 }
 
-fn proc(root: &Tree) -> Result<(), StepError> {
-    let attributes = READ_ONLY | libc::MOUNT_ATTR_NOEXEC;
+/// The processes of the sandbox. CUDA's driver names a thread by `/proc/self/task/<tid>/comm` and gives up where that cannot be
+/// written (`cuInit` answers 304 with driver 580), so that files of processes are writable for a model with a `gpu`; the
+/// kernel lets a process write its own alone.
+fn proc(root: &Tree, gpu: bool) -> Result<(), StepError> {
+    let attributes = if gpu { PLAIN } else { READ_ONLY } | libc::MOUNT_ATTR_NOEXEC;
     let proc = Mount::new(c"proc", &[(c"source", Some(c"proc"))], attributes).step(|| "make /proc".into())?;
     let place = root.directory(Path::new("/proc")).step(|| "make /proc".into())?;
     proc.attach(place).step(|| "attach /proc".into())?;
+    for name in READ_ONLY_PROC.iter().filter(|_| gpu) {
+        let copy = || Mount::copy_of(root.find(Path::new("/proc"))?, name, READ_ONLY | libc::MOUNT_ATTR_NOEXEC);
+        mask(root, &name.to_string_lossy(), copy)?;
+    }
     for name in MASKED_FILES {
         mask(root, name, || Mount::copy_of(root, c"dev/null", libc::MOUNT_ATTR_RDONLY))?;
     }
