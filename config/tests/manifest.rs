@@ -33,7 +33,9 @@ render = "model"
 tool-parser = "hermes"
 reasoning-parser = "none"
 [batching]
-max = 1
+max = 4096
+cost = "tokens"
+isolate = true
 [weights]
 source = "file:///srv/weights/llama"
 sha256 = ""
@@ -86,17 +88,8 @@ fn every_key_is_read() {
     // has only one value for.
     let (read, default) = (keys(&manifest), keys(&Manifest::default()));
     let same: Vec<_> = default.iter().filter(|pair| read.contains(pair)).map(|(key, _)| key.as_str()).collect();
-    let only_one = [
-        "batching.cost",
-        "batching.isolate",
-        "batching.max",
-        "python.preload",
-        "python.require-hashes",
-        "runtime.command",
-        "runtime.engine",
-        "schema",
-        "weights.sha256",
-    ];
+    let only_one =
+        ["python.preload", "python.require-hashes", "runtime.command", "runtime.engine", "schema", "weights.sha256"];
     assert_eq!(same, only_one);
 }
 
@@ -151,7 +144,7 @@ const BAD: &[&str] = &[
     "[generation]\nhonours = [\"seed\"]",
     "[model]\nkind = \"text-generation\"\n[generation]\nhonours = [\"sed\"]",
     "[batching]\nisolate = true",
-    "[batching]\nmax = 8",
+    "[batching]\nmax = 8\n[scaling]\nconcurrency = 8",
     "[model]\nkind = \"chat\"",
     "[model]\nentrypoint = \"model\"",
     "[model]\nentrypoint = \"model.py:handle-request\"",

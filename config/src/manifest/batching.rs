@@ -9,6 +9,8 @@ use crate::reader::Section;
 
 /// Largest batch.
 const MOST: u32 = 1 << 20;
+/// Most requests of a batch, however little they cost.
+const MOST_REQUESTS: u32 = 1024;
 
 /// `[batching]`: how large batches are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -29,6 +31,12 @@ impl Default for Batching {
 }
 
 impl Batching {
+    /// Largest batch as `(requests, cost)`; `None`: the handler gets single requests.
+    #[must_use]
+    pub fn bounds(&self) -> Option<(u32, u64)> {
+        (self.max > 1).then(|| (self.max.min(MOST_REQUESTS), self.max.into())) // a request costs 1 at least
+    }
+
     pub(super) fn read(section: &mut Section<'_>) -> Self {
         let default = Self::default();
         let costs = [("requests", Cost::Requests), ("inputs", Cost::Inputs), ("tokens", Cost::Tokens)];

@@ -190,6 +190,21 @@ impl Manifest {
         has_one.then_some(ByteSize::from_bytes(if imports { instance } else { instance.min(small) }))
     }
 
+    /// Requests that an instance has at once, at most.
+    #[must_use]
+    pub fn requests_at_once(&self) -> u32 {
+        self.batching.bounds().map_or(self.scaling.concurrency, |(requests, _)| requests)
+    }
+
+    /// Requests for which an instance is enough: more call for a further one.
+    #[must_use]
+    pub fn requests_per_instance(&self) -> u32 {
+        match self.batching.cost {
+            Cost::Requests => self.requests_at_once(),
+            Cost::Inputs | Cost::Tokens => self.scaling.concurrency,
+        }
+    }
+
     /// The effective manifest as TOML: every key with its value in force.
     ///
     /// # Errors

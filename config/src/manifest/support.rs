@@ -42,6 +42,10 @@ pub(super) fn contradictions(manifest: &Manifest) -> Vec<Refusal> {
         let key = if batching.isolate { "isolate" } else { "cost" };
         refusals.push(Refusal::of("batching", key, reason));
     }
+    if batching.max > 1 && batching.cost == Cost::Requests && scaling.concurrency > 1 {
+        let reason = "batches of `batching.max` requests are handled one after the other: remove it";
+        refusals.push(Refusal::of("scaling", "concurrency", reason));
+    }
     if runtime.engine == Engine::Python && !runtime.command.is_empty() {
         refusals.push(Refusal::of("runtime", "command", "only engine = \"openai\" is started by a command: remove it"));
     }
@@ -80,9 +84,6 @@ pub(super) fn lacking(manifest: &Manifest) -> Vec<Refusal> {
             let reason = "this version has the engine \"python\" only: use that";
             refusals.push(Refusal::of("runtime", "engine", reason));
         }
-    }
-    if manifest.batching.max > 1 {
-        refusals.push(Refusal::of("batching", "max", "this version calls the handler for single requests: remove it"));
     }
     if manifest.weights.source.is_some() && manifest.weights.folder().is_none() {
         let reason = "fetching weights is not in this version: name a folder of the node that its configuration lists, as \

@@ -79,6 +79,7 @@ fn ours(engine: &Path, code: &str, concurrency: u32) -> Server {
         weights_dir: None,
         device: "cpu".into(),
         concurrency,
+        batches: false,
     };
     send_packet(&control, &ToEngine::Boot(boot), &[]).unwrap();
     let (ready, _) = recv_packet::<FromEngine>(&control).unwrap();

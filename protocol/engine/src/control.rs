@@ -48,6 +48,9 @@ pub struct Boot {
     pub device: String,
     /// Requests that may run at the same time.
     pub concurrency: u32,
+    /// The handler has to take batches: without one that can, the model cannot be served.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub batches: bool,
 }
 
 /// Program of a model, by kind of engine.

@@ -53,8 +53,9 @@ pub enum Kind {
     /// To the model. The requests that follow are one batch: [`batch_payload`]. Their `Request` frames come next on this
     /// connection, in that order, and with nothing between them. The id is the batch's own, of the same numbers as those
     /// of requests. Each member has an answer, a credit and a cancellation of its own. The handler is interrupted once
-    /// all members are cancelled; until then the last frame of a cancelled one may come as late as the batch's end. An
-    /// engine whose model has no handler for batches handles the members one by one.
+    /// all members are cancelled; until then the last frame of a cancelled one may come as late as the batch's end. Only
+    /// for engines that were started with [`Boot::batches`](crate::control::Boot::batches). With [`flags::ISOLATE`] a batch that
+    /// fails as a whole before any of its answers has begun is divided, and each half handled as a batch of its own.
     Batch = 5,
     /// From the model: the whole answer. Flags: [`flags::JSON`] or [`flags::BYTES`], and [`flags::HEAD`] when the
     /// payload begins with an [`AnswerHead`]. `code` is the status.
@@ -119,6 +120,8 @@ pub mod flags {
     pub const BODY_STREAM: u8 = 0x20;
     /// Flag of a check: run the model's own `healthcheck`.
     pub const OWN_CHECK: u8 = 1;
+    /// Flag of a batch: divide it if it fails as a whole.
+    pub const ISOLATE: u8 = 1;
 }
 
 /// Origin of an error; the flags of an `Error` frame.
@@ -316,9 +319,6 @@ pub struct ErrorBody {
     /// Path of the parameter that is wrong, such as `messages[2].content`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameter: Option<String>,
-    /// The batch has failed as a whole: this member alone may succeed.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub batch: bool,
 }
 
 /// Payload of a `Batch` frame: the ids of its members, `u64` little-endian, from 1 to [`MAX_BATCH`].

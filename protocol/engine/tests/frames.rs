@@ -50,7 +50,7 @@ fn every_kind_of_frame() {
     let image = AnswerHead { media_type: Some("image/png".into()), ..AnswerHead::default() };
     let file = AnswerHead { headers: vec![("x-a".into(), "b".into())], length: Some(9), ..AnswerHead::default() };
     let error = json(&ErrorBody { message: "no cow".into(), ..ErrorBody::default() });
-    let whole_batch = json(&ErrorBody { message: "no cow".into(), batch: true, ..ErrorBody::default() });
+    let whole_batch = json(&ErrorBody { message: "no cow".into(), ..ErrorBody::default() });
     let parameter = Some("herd[2]".to_owned());
     let named = json(&ErrorBody { message: "no cow".into(), parameter, ..ErrorBody::default() });
     let mut lines = vec![

@@ -18,6 +18,7 @@ fn engine() {
         weights_dir: None,
         device: "cpu".into(),
         concurrency: 1,
+        batches: false,
     };
     insta::assert_snapshot!("to_engine", lines(&[ToEngine::Boot(boot), ToEngine::Attach, ToEngine::Stop]));
     insta::assert_snapshot!(

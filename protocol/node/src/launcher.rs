@@ -112,6 +112,9 @@ pub struct StartSpec {
     pub cache_bytes: u64,
     /// Requests that may run at the same time.
     pub concurrency: u32,
+    /// The handler has to take batches.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub batches: bool,
     /// Use the host's network; only for models that the node's configuration lists.
     pub host_network: bool,
     /// The manifest's environment variables.

@@ -149,6 +149,7 @@ fn launcher() {
         tmp_bytes: 1 << 30,
         cache_bytes: 1 << 30,
         concurrency: 1,
+        batches: false,
         host_network: false,
         env: BTreeMap::from([("HF_HUB_OFFLINE".into(), "1".into())]),
         log_lines_per_second: 1000,

@@ -171,7 +171,7 @@ fn capacity(AdminApi { node, gpu, .. }: &AdminApi, known: Option<&HeaderValue>) 
 
 fn model_capacity(model: &Model, away: &HashSet<String>) -> ModelCapacity {
     let view = model.view();
-    let concurrency = model.admission().content.map_or(0, |content| u64::from(content.manifest.scaling.concurrency));
+    let concurrency = model.admission().content.map_or(0, |content| u64::from(content.manifest.requests_at_once()));
     let (ready, startable) = match view.state {
         State::Ready => (true, true),
         State::Stopped => (false, !view.held),

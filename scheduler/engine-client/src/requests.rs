@@ -133,9 +133,9 @@ impl RequestTable {
         self.entries.get(&id).map(|entry| entry.head.id.as_str())
     }
 
-    /// Returns true if the request can be sent again: its whole body is still here.
+    /// Returns true if the request can be sent, or sent again: its whole body is still here.
     #[must_use]
-    pub fn can_be_resent(&self, id: RequestId) -> bool {
+    pub fn can_be_sent(&self, id: RequestId) -> bool {
         self.entries.get(&id).is_some_and(|entry| !matches!(entry.body, RequestBody::Streamed(None)))
     }
 

@@ -4,6 +4,7 @@
 
 pub mod answer;
 mod api;
+mod batch;
 mod data;
 mod forward;
 mod generation;

@@ -1,5 +1,6 @@
 //! Submission of a request to a model, and the wait for its answer.
 
+use crate::batch::batch_cost;
 use crate::forward::Listener;
 use crate::head::{self, priority};
 use crate::in_flight::InFlightRequest;
@@ -8,7 +9,7 @@ use omni_body::{BodyPermit, RequestBody};
 use omni_engine_client::{Answer, Request as EngineRequest, Unanswered};
 use omni_engine_protocol::frame::RequestHead;
 use omni_ingress::body::RunningUpload;
-use omni_policy::dispatch::{RequestId, Ticket};
+use omni_policy::dispatch::RequestId;
 use omni_request_error::Failure;
 use omni_supervisor::metrics::Api;
 use omni_supervisor::model::content::Content;
@@ -60,8 +61,9 @@ impl Caller<'_> {
         let id = RequestId(NEXT_ID.fetch_add(1, Ordering::Relaxed));
         let (sender, reply) = oneshot::channel();
         let session = session.or_else(|| head::session(&self.parts.headers));
-        let ticket = Ticket { id, priority: priority(&self.parts.headers, content), session };
-        let submission = Submission { ticket, request: EngineRequest { head, body, deadline, reply: sender } };
+        let (priority, cost) = (priority(&self.parts.headers, content), batch_cost(content, &head, &body));
+        let request = EngineRequest { head, body, deadline, reply: sender };
+        let submission = Submission { id, priority, session, cost, request };
         let mut request = InFlightRequest::new(model, (api, id), self.arrived, deadline, permit);
         let at = Instant::now();
         if let Err(failure) = model.submit(Box::new(submission)) {

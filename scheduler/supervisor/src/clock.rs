@@ -29,6 +29,12 @@ impl Clock {
         self.started.elapsed()
     }
 
+    /// The moment of a time of this process; the first one for a time before the start.
+    #[must_use]
+    pub fn moment(&self, at: Instant) -> Moment {
+        at.saturating_duration_since(self.started)
+    }
+
     /// A moment as the runtime's timers and other processes' times are compared with.
     #[must_use]
     pub fn instant(&self, moment: Moment) -> Instant {

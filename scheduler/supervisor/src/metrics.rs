@@ -111,6 +111,7 @@ struct Families {
     in_flight: Family<ModelLabel, Gauge>,
     queued: Family<ModelLabel, Gauge>,
     queue_wait: Histograms<ModelLabel>,
+    batches: Histograms<ModelLabel>,
     instances: Family<StateLabels, Gauge>,
     restarts: Family<ReasonLabels, Counter>,
     start: Histograms<StartLabels>,
@@ -134,6 +135,11 @@ fn seconds() -> Histogram {
     Histogram::new(SECONDS)
 }
 
+/// Histogram of numbers of requests, from 2 to 1024.
+fn sizes() -> Histogram {
+    Histogram::new((1..=10).map(|power| f64::from(1 << power)))
+}
+
 impl Families {
     fn register(r: &mut Registry) -> Self {
         let families = Self {
@@ -143,6 +149,7 @@ impl Families {
             in_flight: Family::default(),
             queued: Family::default(),
             queue_wait: Family::new_with_constructor(seconds),
+            batches: Family::new_with_constructor(sizes),
             instances: Family::default(),
             restarts: Family::default(),
             start: Family::new_with_constructor(seconds),
@@ -159,6 +166,7 @@ impl Families {
         r.register("requests_in_flight", "Requests that the model has", families.in_flight.clone());
         r.register("queue_depth", "Requests that wait", families.queued.clone());
         r.register_with_unit("queue_wait", "Time in the queue", Unit::Seconds, families.queue_wait.clone());
+        r.register("batch_requests", "Requests of a batch, of those with two and more", families.batches.clone());
         r.register("instances", "Instances by state", families.instances.clone());
         r.register("instance_restarts", "Deaths of instances, by reason", families.restarts.clone());
         let start = families.start.clone();
@@ -195,7 +203,7 @@ impl Families {
             self.usage.remove(&UsageLabels { model: named(), unit });
         }
         let label = ModelLabel { model: named() };
-        for family in [&self.first_byte, &self.queue_wait] {
+        for family in [&self.first_byte, &self.queue_wait, &self.batches] {
             family.remove(&label);
         }
         for family in [&self.in_flight, &self.queued, &self.memory] {
@@ -383,6 +391,14 @@ impl ModelMetrics {
     /// Sets the usual run time of the handler.
     pub fn set_usual_time(&self, time: Duration) {
         self.usual_nanos.store(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Observes a batch of at least two requests. Models without batches have no series of them.
+    pub fn on_batch(&self, requests: usize) {
+        if self.families.known().contains_key(&self.model) {
+            let label = ModelLabel { model: self.model.clone() };
+            self.families.batches.get_or_create(&label).observe(requests as f64);
+        }
     }
 
     /// Observes the time of a request in the queue.

@@ -270,6 +270,7 @@ impl Start {
                 // The one that CUDA_VISIBLE_DEVICES names.
                 device: if spec.gpu.is_some() { "cuda:0" } else { "cpu" }.to_owned(),
                 concurrency: spec.concurrency,
+                batches: spec.batches,
             },
         }
     }

@@ -149,7 +149,7 @@ class TestClient:
             raise TypeError("the model has no `handle_batch`")
         requests = [_Member(json=body, **request) for body in bodies]
         members: list[Any] = [Member(at + 1, one) for at, one in enumerate(requests)]  # type: ignore[arg-type]
-        batch = Batch(len(members) + 1, members, model.batch, Cancels())
+        batch = Batch(len(members) + 1, members, model.batch, Cancels(), isolates=False)
         context = batch.context(model.instance)
         given = batch.take()
         found: dict[int, list[bytes | Chunk]] = {member.number: [] for member in members}

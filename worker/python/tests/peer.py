@@ -37,6 +37,7 @@ REQUEST, CREDIT, CANCEL, CHECK, BATCH, RESPONSE, STREAM, CHUNK, END, ERROR, USAG
 JSON, BYTES, TEXT, EVENTS, EVENT, HEAD, BODY_STREAM = 0, 1, 2, 3, 4, 0x10, 0x20
 HANDLER, RAISED, UNSERIALISABLE, CANCELLED = 0, 1, 2, 3
 CLIENT_GONE, DEADLINE, SHUTDOWN = 1, 2, 3
+ISOLATE = 1
 LIMIT = 20.0  # seconds until a test that hangs fails
 
 
@@ -87,9 +88,9 @@ class Link:
     def ask(self, number: int, body: Any = b"", flags: int = 0, **head: Any) -> None:
         self.send(request(number, body, flags, **head))
 
-    def batch(self, number: int, members: dict[int, Any], **head: Any) -> None:
+    def batch(self, number: int, members: dict[int, Any], isolates: bool = False, **head: Any) -> None:
         """A batch with the bodies of its members."""
-        frames = [frame(BATCH, number, struct.pack(f"<{len(members)}Q", *members))]
+        frames = [frame(BATCH, number, struct.pack(f"<{len(members)}Q", *members), flags=ISOLATE if isolates else 0)]
         frames += [request(member, body, **head) for member, body in members.items()]
         self.send(b"".join(frames))
 

@@ -102,7 +102,6 @@ return [
     assert [(found[at][0].flags, found[at][0].code) for at in (4, 5)] == [(HANDLER, 422), (HANDLER, 404)]
     assert [found[at][0].flags for at in (6, 7)] == [UNSERIALISABLE] * 2
     assert "yield lists" in found[7][0].json["message"]
-    assert "batch" not in found[6][0].json, "the others of the batch are well"
     engine.await_log("ERROR [r6] the result cannot be sent: the result cannot be written as JSON")
     assert b"".join(got.payload for got in found[8] if got.kind == CHUNK) == b"x" * 300_000
 
@@ -114,7 +113,7 @@ def test_a_list_of_the_wrong_length_fails_all(model, result):
     found = link.gather(1, 2)
     for number in (1, 2):
         got = found[number][0]
-        assert (got.kind, got.flags, got.code, got.json["batch"]) == (ERROR, UNSERIALISABLE, 500, True)
+        assert (got.kind, got.flags, got.code) == (ERROR, UNSERIALISABLE, 500)
         assert "items for 2 requests" in got.json["message"]
     engine.await_log("items for 2 requests: one for each is needed")
     link.batch(20, {3: 0, 4: 0})
@@ -133,11 +132,11 @@ def test_what_is_raised_fails_all(model):
     found = link.gather(1, 2)
     for number in (1, 2):
         got = found[number][0]
-        assert (got.flags, got.code, got.json) == (RAISED, 500, {"message": "ValueError: moo", "batch": True})
+        assert (got.flags, got.code, got.json) == (RAISED, 500, {"message": "ValueError: moo"})
     assert engine.log().count("ValueError: moo") == 1
     link.batch(20, {3: 0, 4: 0})
     found = link.gather(3, 4)
-    assert all((got[0].flags, got[0].code, got[0].json["batch"]) == (HANDLER, 418, True) for got in found.values())
+    assert all((got[0].flags, got[0].code, got[0].json) == (HANDLER, 418, {"message": "tea"}) for got in found.values())
 
 
 def test_what_is_raised_for_one_is_no_failure_of_a_batch(model):
@@ -237,7 +236,7 @@ yield [2, 2, 2]
     _, link = model(body)
     link.batch(10, {1: 0, 2: 0, 3: 0, 4: 0})
     found = link.gather(1, 2, 3, 4)
-    assert all(got[-1].json["batch"] for got in found.values()), "lists of three for four"
+    assert [got[-1].flags for got in found.values()] == [UNSERIALISABLE] * 4, "lists of three for four"
     link.batch(20, {5: 0, 6: 0, 7: 0})
     found = link.gather(5, 6, 7)
     assert [kinds(got) for got in found.values()] == [[STREAM, CHUNK, ERROR]] * 3
@@ -443,13 +442,84 @@ def test_an_upload_that_breaks_off_fails_alone(model):
     assert found[2][0].json == [3]
 
 
-def test_without_a_handler_of_batches_members_are_handled_alone(serve):
-    for how, concurrency in WAYS.values():
-        engine, link = serve(f"{how} handle_request(request, context): return request.body.json", concurrency)
-        for base in (0, 10):
-            link.batch(base + 9, {base + 1: 1, base + 2: 2})
-            assert [got[0].json for got in link.gather(base + 1, base + 2).values()] == [1, 2]
-        assert engine.log().count("no `handle_batch`: requests of a batch are handled one by one") == 1
+def test_a_model_that_has_to_take_batches_has_a_handler_of_them(start):
+    engine = start("def handle_request(request, context): ...", batches=True)
+    heard = engine.hear()
+    assert (heard["type"], heard["phase"]) == ("failed", "entrypoint")
+    assert "sets `max` of [batching], and the model has no `handle_batch`" in heard["message"]
+    assert engine.wait() == 78, "it is of no use to try again"
+    assert start("def handle_batch(requests, context): ...", batches=True).ready() == "serial"
+
+
+CALLS = """
+CALLS = []
+"""
+POISON = """
+CALLS.append([request.body.json for request in requests])
+if "poison" in CALLS[-1]:
+    raise ValueError("moo")
+if CALLS[-1] == ["calls"]:
+    return [CALLS[:-1]]
+return [body for body in CALLS[-1]]
+"""
+
+
+def test_a_batch_that_is_isolated_is_divided_until_the_one_at_fault_is_alone(model):
+    engine, link = model(POISON, before=CALLS)
+    bodies = {1: "a", 2: "b", 3: "poison", 4: "c", 5: "d"}
+    link.batch(10, bodies, isolates=True)
+    found = link.gather(*bodies)
+    for number, body in bodies.items():
+        got = found[number][0]
+        if body == "poison":
+            assert (got.kind, got.flags, got.json) == (ERROR, RAISED, {"message": "ValueError: moo"})
+        else:
+            assert (got.kind, got.json) == (RESPONSE, body)
+    link.ask(6, "calls")
+    whole = list(bodies.values())
+    assert link.read().json == [whole, whole[:3], whole[:2], whole[2:3], whole[3:]]
+    assert engine.log().count("the handler of batches raised ValueError: 5 requests are divided") == 1
+    assert engine.log().count("ValueError: moo") == 1, "the traceback of the one at fault"
+
+
+def test_a_batch_that_is_isolated_is_not_divided_for_what_it_returns(model):
+    engine, link = model("return []")
+    link.batch(10, {1: 0, 2: 0}, isolates=True)
+    assert [got[0].flags for got in link.gather(1, 2).values()] == [UNSERIALISABLE] * 2
+    assert "divided" not in engine.log()
+
+
+def test_a_stream_that_has_begun_is_not_begun_again(model):
+    _, link = model("yield [1, None]\nraise ValueError('moo')")
+    link.batch(10, {1: 0, 2: 0}, isolates=True)
+    assert [kinds(got) for got in link.gather(1, 2).values()] == [[STREAM, CHUNK, ERROR], [ERROR]]
+    _, link = model("if len(requests) > 1: raise ValueError('moo')\nyield [1]")
+    link.batch(10, {1: 0, 2: 0}, isolates=True)
+    assert [kinds(got) for got in link.gather(1, 2).values()] == [[STREAM, CHUNK, END]] * 2
+
+
+def test_a_cancelled_member_is_not_handled_again(model):
+    body = """
+CALLS.append([request.body.json for request in requests])
+if CALLS[-1] == ["calls"]:
+    return [CALLS[:-1]]
+if len(requests) == 4:
+    print("begun", flush=True)
+    while sum(request.cancelled for request in requests) < 2:
+        SLEEP(0.001)
+    raise ValueError("moo")
+return CALLS[-1]
+"""
+    engine, link = model(body, before=CALLS)
+    link.batch(10, {1: "a", 2: "b", 3: "c", 4: "d"}, isolates=True)
+    engine.await_true(lambda: "begun" in engine.printed(), "call")
+    link.cancel(1)
+    link.cancel(4)
+    found = link.gather(1, 2, 3, 4)
+    assert [found[number][0].flags for number in (1, 4)] == [CANCELLED] * 2
+    assert [found[number][0].json for number in (2, 3)] == ["b", "c"]
+    link.ask(5, "calls")
+    assert link.read().json == [["a", "b", "c", "d"], ["b"], ["c"]]
 
 
 BOTH = """

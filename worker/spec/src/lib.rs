@@ -153,6 +153,7 @@ mod tests {
             weights_dir: None,
             device: "cpu".into(),
             concurrency: 1,
+            batches: false,
         };
         let instance = InstanceSpec {
             instance: InstanceId::parse("0123456789ab").unwrap(),

@@ -327,6 +327,7 @@ pub(crate) fn request(id: &str, model: &str, snapshot: &SnapshotDigest, environm
         tmp_bytes: 16 << 20,
         cache_bytes: 0,
         concurrency: 1,
+        batches: false,
         host_network: false,
         env: std::collections::BTreeMap::new(),
         log_lines_per_second: 100,

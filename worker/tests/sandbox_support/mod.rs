@@ -318,6 +318,7 @@ fn boot() -> Boot {
         weights_dir: None,
         device: "cpu".into(),
         concurrency: 1,
+        batches: false,
     }
 }
 

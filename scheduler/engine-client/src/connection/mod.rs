@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, SockaddrStorage, send, sendmsg, socketpair,
 };
-use omni_engine_protocol::frame::{CancelReason, FrameError, HEADER, Header, Kind, flags};
+use omni_engine_protocol::frame::{CancelReason, FrameError, HEADER, Header, Kind, batch_payload, flags};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -159,6 +159,17 @@ impl DataConnection {
             self.out.push_back(Piece::Joined(joined));
             self.out.push_back(Piece::Body(body));
         }
+    }
+
+    /// Announces that the next requests, these, are a batch. `isolate`: it is divided and handled again if it fails as a whole.
+    ///
+    /// # Errors
+    /// A batch that has no members, or too many.
+    pub fn send_batch(&mut self, id: u64, members: &[u64], isolate: bool) -> Result<(), FrameError> {
+        let payload = batch_payload(members)?;
+        let flags = if isolate { flags::ISOLATE } else { 0 };
+        self.send_small(Header { length: payload.len() as u32, kind: Kind::Batch, flags, code: 0, id }, &payload);
+        Ok(())
     }
 
     /// Queues credit for a stream.

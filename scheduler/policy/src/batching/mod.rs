@@ -93,6 +93,12 @@ impl Window {
 }
 
 impl Batcher {
+    /// Returns whether clients of the last batch are expected to return.
+    #[must_use]
+    pub fn is_window_open(&self, now: Moment) -> bool {
+        self.window.is_some_and(|window| now < window.end())
+    }
+
     /// Notes an arrival at the queue.
     pub fn on_arrival(&mut self, now: Moment) {
         self.close_window(now);

@@ -13,7 +13,7 @@
 //!   nothing starves behind higher priorities;
 //! - a request goes to the instance with the lowest load, or to its session's ([`selection`]);
 //! - an instance has at most its `concurrency` of requests at once, those of another scheduler included, plus those
-//!   sent ahead ([`route`]);
+//!   sent ahead ([`route`]), or one batch;
 //! - a request is accepted only while the queued requests and those on enabled routes are fewer than `places + queue`:
 //!   requests on an instance that is draining do not count, nor do requests that were written off;
 //! - a request is sent once, and again only if the instance it was sent to has certainly not begun it;
@@ -22,6 +22,10 @@
 //! A serial handler takes requests in the order of its connection, so a request that lies in its socket has not begun
 //! before the one ahead of it is answered. Fast handlers are therefore sent a few requests ahead, as many as fit into
 //! [`AHEAD_TIME`] of their average work: this hides the round trip, and costs nothing when the instance dies.
+//!
+//! A handler of batches gets one batch at a time: the first requests of the queue, when the instance's
+//! [`Batcher`](crate::batching::Batcher) says so. Within a batch there is no order, and its free seats go to lower priorities; no
+//! higher one ever waits for a seat behind them. A request whose session has a home with room elsewhere is passed over.
 
 mod queue;
 mod route;
@@ -31,7 +35,8 @@ pub use queue::HIGHEST_PRIORITY;
 pub use selection::hash_name;
 
 use super::{InstanceNumber, Moment};
-use queue::Queue;
+use crate::batching::{BatchBounds, BatchDecision, Candidate};
+use queue::{Queue, Waiting};
 use route::Route;
 use std::time::Duration;
 
@@ -53,6 +58,8 @@ pub struct Ticket {
     pub priority: u8,
     /// [`hash_name`] of the session: requests of a session prefer the same instance.
     pub session: Option<u64>,
+    /// Properties as a member of a batch; `None`: it is handled alone.
+    pub candidate: Option<Candidate>,
 }
 
 /// How many requests an instance's handler runs at once.
@@ -62,6 +69,26 @@ pub enum HandlerMode {
     Serial,
     /// Up to `concurrency` requests at once, finished in any order.
     Concurrent,
+    /// Batches, one after the other; the members of a batch finish in any order.
+    Batches(BatchBounds),
+}
+
+/// Requests to send to an instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dispatched {
+    /// Instance.
+    pub instance: InstanceNumber,
+    /// Requests.
+    pub requests: Members,
+}
+
+/// Requests that are sent together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Members {
+    /// A request by itself.
+    One(RequestId),
+    /// At least two requests, handled by one call.
+    Batch(Vec<RequestId>),
 }
 
 /// Result of submitting a request.
@@ -113,6 +140,8 @@ pub struct Dispatch {
     most: usize,
     /// Average time at the last instance that is gone.
     average_time: Option<Duration>,
+    /// End of a batch's wait for further requests, as [`Dispatch::next`] decided last.
+    wakes_at: Option<Moment>,
 }
 
 impl Dispatch {
@@ -154,23 +183,77 @@ impl Dispatch {
             return Admission::Full;
         }
         self.queue.push(ticket, now);
+        let expecting = self.routes.iter_mut().find(|route| route.batcher.is_window_open(now));
+        if let Some(route) = expecting.filter(|_| ticket.candidate.is_some()) {
+            route.batcher.on_arrival(now);
+        }
         Admission::Queued
     }
 
-    /// Next request to send now and its instance, if there is a request and an instance has room. `may_send`: whether
-    /// an instance with an enabled route can take requests at this moment.
-    pub fn next(
-        &mut self,
-        now: Moment,
-        may_send: impl Fn(InstanceNumber) -> bool,
-    ) -> Option<(RequestId, InstanceNumber)> {
+    /// Next requests to send now, if there are any and an instance has room. `may_send`: whether an instance with an enabled
+    /// route can take requests at this moment. While a batch waits for further requests there is nothing to send until
+    /// [`Dispatch::wakes_at`].
+    pub fn next(&mut self, now: Moment, may_send: impl Fn(InstanceNumber) -> bool) -> Option<Dispatched> {
+        self.wakes_at = None;
         let first = *self.queue.first()?;
-        let at = selection::select(&self.routes, first.session, may_send)?;
+        let at = selection::select(&self.routes, first.session, &may_send)?;
+        let mode = self.routes.get(at)?.mode();
+        if let (HandlerMode::Batches(bounds), Some(_)) = (mode, first.candidate) {
+            return self.next_batch(at, bounds, now, may_send);
+        }
         let route = self.routes.get_mut(at)?;
         self.queue.remove_first(first);
         route.send(first, now);
         self.in_flight += 1;
-        Some((first.id, route.instance))
+        Some(Dispatched { instance: route.instance, requests: Members::One(first.id) })
+    }
+
+    fn next_batch(
+        &mut self,
+        at: usize,
+        bounds: BatchBounds,
+        now: Moment,
+        may_send: impl Fn(InstanceNumber) -> bool,
+    ) -> Option<Dispatched> {
+        let joins = |waiting: &&Waiting| selection::may_join(&self.routes, at, waiting.session, &may_send);
+        let seated = self.queue.iter().take_while(|waiting| waiting.candidate.is_some());
+        let mut requests: Vec<Waiting> = seated.filter(joins).take(bounds.requests as usize).copied().collect();
+        let route = self.routes.get_mut(at)?;
+        let candidates = requests.iter().filter_map(|waiting| waiting.candidate);
+        match route.batcher.decide(candidates, bounds, now) {
+            BatchDecision::Idle => return None,
+            BatchDecision::Wait(until) => {
+                self.wakes_at = Some(until);
+                return None;
+            }
+            BatchDecision::Send(count) => requests.truncate(count),
+        }
+        for request in &requests {
+            self.queue.remove(request.id);
+        }
+        route.send_batch(&requests, now);
+        self.in_flight += requests.len();
+        let ids: Vec<_> = requests.iter().map(|request| request.id).collect();
+        let requests = if let [id] = *ids { Members::One(id) } else { Members::Batch(ids) };
+        Some(Dispatched { instance: route.instance, requests })
+    }
+
+    /// End of a batch's wait for further requests: [`Dispatch::next`] decides anew then. Of the last call.
+    #[must_use]
+    pub fn wakes_at(&self) -> Option<Moment> {
+        self.wakes_at
+    }
+
+    /// Requests that are sent with this one, itself included: none of them begins before all of them are there.
+    #[must_use]
+    pub fn sent_with(&self, id: RequestId) -> Vec<RequestId> {
+        let of = |route: &&Route| route.sent.iter().any(|sent| sent.id() == id);
+        match self.routes.iter().find(of) {
+            Some(route) if matches!(route.mode(), HandlerMode::Batches(_)) => {
+                route.sent.iter().map(route::Sent::id).collect()
+            }
+            Some(_) | None => vec![id],
+        }
     }
 
     /// Queues a request again, in its old place: not one byte of it has reached its instance. Returns whether it was in

@@ -5,6 +5,7 @@
 //! nothing starves. Invariant: within a level, requests leave in the order of their arrival, requeued ones included.
 
 use super::{RequestId, Ticket};
+use crate::batching::Candidate;
 use crate::{Moment, nanos};
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -24,6 +25,8 @@ pub(super) struct Waiting {
     /// Virtual arrival in nanoseconds, plus [`HIGHEST_PRIORITY`] seconds so that it is never negative.
     rank: u64,
     level: u8,
+    /// Properties as a member of a batch.
+    pub(super) candidate: Option<Candidate>,
 }
 
 /// All queued requests.
@@ -50,7 +53,7 @@ impl Queue {
         let level = ticket.priority.min(HIGHEST_PRIORITY);
         let rank = arrival + u64::from(HIGHEST_PRIORITY - level) * HEAD_START;
         let session = ticket.session.and_then(|session| NonZeroU64::new(session.max(1)));
-        let waiting = Waiting { id: ticket.id, session, rank, level };
+        let waiting = Waiting { id: ticket.id, session, rank, level, candidate: ticket.candidate };
         self.insert(level, |line| line.push_back(waiting));
     }
 
@@ -73,6 +76,16 @@ impl Queue {
     /// Request with the earliest virtual arrival.
     pub(super) fn first(&self) -> Option<&Waiting> {
         self.levels.get(self.first_level()?)?.front()
+    }
+
+    /// All requests, the earliest virtual arrival first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Waiting> {
+        let mut levels = self.levels.each_ref().map(|line| line.iter().peekable());
+        std::iter::from_fn(move || {
+            let fronts = levels.iter_mut().enumerate().filter_map(|(level, line)| Some((line.peek()?.rank, level)));
+            let (_, level) = fronts.min()?;
+            levels.get_mut(level)?.next()
+        })
     }
 
     /// Removes the request that [`Queue::first`] returned.

@@ -1,11 +1,14 @@
 //! Route to one instance: the requests it has, how many more it may get, and its pace.
 //!
+//! The members of a batch begin and are cancelled together: the handler is interrupted once its last member is.
+//!
 //! ```text
 //!   (new) ──enable──▶ enabled ──disable──▶ disabled ──instance gone──▶ (removed)
 //! ```
 
 use super::queue::Waiting;
 use super::{AHEAD_LIMIT, AHEAD_TIME, HandlerMode, RequestId, StuckHandlers};
+use crate::batching::Batcher;
 use crate::{InstanceNumber, Moment, nanos};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -34,21 +37,8 @@ impl Sent {
         self.cancelled.is_some()
     }
 
-    pub(super) fn is_written_off(&self) -> bool {
-        self.written_off
-    }
-
     pub(super) fn cancel(&mut self, now: Moment) {
         self.cancelled.get_or_insert(nanos(now));
-    }
-
-    /// Start of its run after the cancellation, in nanoseconds.
-    fn overrun_from(&self, mode: HandlerMode) -> Option<u64> {
-        match mode {
-            // The cancellation may have come while it waited behind another request.
-            HandlerMode::Serial => Some(self.cancelled?.max(self.from)),
-            HandlerMode::Concurrent => self.cancelled,
-        }
     }
 }
 
@@ -68,6 +58,8 @@ pub(super) struct Route {
     mode: HandlerMode,
     concurrency: u32,
     pace: Pace,
+    /// Sizes of batches, in the mode that has them.
+    pub(super) batcher: Batcher,
 }
 
 impl Route {
@@ -82,6 +74,7 @@ impl Route {
             mode: HandlerMode::Serial,
             concurrency: 1,
             pace: Pace::default(),
+            batcher: Batcher::default(),
         }
     }
 
@@ -90,6 +83,12 @@ impl Route {
         self.mode = mode;
         self.concurrency = concurrency;
         self.pace = Pace::default();
+        self.batcher = Batcher::default();
+    }
+
+    /// Mode of its handler.
+    pub(super) fn mode(&self) -> HandlerMode {
+        self.mode
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -97,6 +96,7 @@ impl Route {
             HandlerMode::Serial if self.written_off > 0 => 0,
             HandlerMode::Serial => 1 + self.pace.ahead() as usize,
             HandlerMode::Concurrent => self.concurrency as usize,
+            HandlerMode::Batches(_) => 1,
         };
         self.enabled && self.has() < window
     }
@@ -115,6 +115,7 @@ impl Route {
         match self.mode {
             HandlerMode::Serial => 1,
             HandlerMode::Concurrent => self.concurrency.into(),
+            HandlerMode::Batches(bounds) => bounds.requests.into(),
         }
     }
 
@@ -122,21 +123,32 @@ impl Route {
         self.sent.push_back(Sent { request, from: nanos(now), cancelled: None, written_off: false });
     }
 
+    /// Sends requests that are handled together; the route has no other.
+    pub(super) fn send_batch(&mut self, requests: &[Waiting], now: Moment) {
+        for request in requests {
+            self.send(*request, now);
+        }
+        self.batcher.on_sent(requests.len(), now);
+    }
+
     /// Removes a request whose last frame has arrived. Returns whether it was here.
     pub(super) fn finish(&mut self, id: RequestId, now: Moment) -> bool {
-        let Some(first) = self.sent.front() else { return false };
-        if first.id() != id {
-            let found = self.sent.iter().position(|sent| sent.id() == id);
-            let sent = found.and_then(|at| self.sent.remove(at));
-            self.written_off -= usize::from(sent.as_ref().is_some_and(Sent::is_written_off));
-            return sent.is_some();
-        }
-        let now = nanos(now);
-        self.pace.add(now.saturating_sub(first.from));
-        self.written_off -= usize::from(first.written_off);
-        self.sent.pop_front();
-        if let Some(next) = self.sent.front_mut() {
-            next.from = next.from.max(now);
+        let Some(at) = self.sent.iter().position(|sent| sent.id() == id) else { return false };
+        let Some(finished) = self.sent.remove(at) else { return false };
+        self.written_off -= usize::from(finished.written_off);
+        match self.mode {
+            HandlerMode::Serial | HandlerMode::Concurrent if at > 0 => {}
+            HandlerMode::Serial | HandlerMode::Concurrent => {
+                self.pace.add(nanos(now).saturating_sub(finished.from));
+                if let Some(next) = self.sent.front_mut() {
+                    next.from = next.from.max(nanos(now));
+                }
+            }
+            HandlerMode::Batches(_) if self.sent.is_empty() => {
+                self.pace.add(nanos(now).saturating_sub(finished.from));
+                self.batcher.on_end(now);
+            }
+            HandlerMode::Batches(_) => {}
         }
         true
     }
@@ -145,27 +157,37 @@ impl Route {
     pub(super) fn begun(&self) -> usize {
         match self.mode {
             HandlerMode::Serial => self.sent.len().min(1),
-            HandlerMode::Concurrent => self.sent.len(),
+            HandlerMode::Concurrent | HandlerMode::Batches(_) => self.sent.len(),
+        }
+    }
+
+    /// Start of a request's run after its cancellation, in nanoseconds, if its handler can be ignoring that.
+    fn overrun_from(&self, sent: &Sent) -> Option<u64> {
+        match self.mode {
+            // The cancellation may have come while it waited behind another request.
+            HandlerMode::Serial => Some(sent.cancelled?.max(sent.from)),
+            HandlerMode::Concurrent => sent.cancelled,
+            HandlerMode::Batches(_) => self.sent.iter().try_fold(0, |last, other| Some(other.cancelled?.max(last))),
         }
     }
 
     /// Earliest start of a run after a cancellation, among requests that may have begun and are not written off.
     pub(super) fn cancelled_since(&self) -> Option<Moment> {
         let begun = self.sent.iter().take(self.begun()).filter(|sent| !sent.written_off);
-        begun.filter_map(|sent| sent.overrun_from(self.mode)).min().map(Duration::from_nanos)
+        begun.filter_map(|sent| self.overrun_from(sent)).min().map(Duration::from_nanos)
     }
 
     /// Writes off and returns the requests whose handlers have been running cancelled since `since` or longer.
     pub(super) fn write_off(&mut self, since: Moment) -> Vec<RequestId> {
-        let (since, begun, mode) = (nanos(since), self.begun(), self.mode);
-        let late = |sent: &&mut Sent| !sent.written_off && sent.overrun_from(mode).is_some_and(|at| at <= since);
-        let written_off = self.sent.iter_mut().take(begun).filter(late).map(|sent| {
+        let since = nanos(since);
+        let is_late = |sent: &Sent| !sent.written_off && self.overrun_from(sent).is_some_and(|at| at <= since);
+        let late = self.sent.iter().take(self.begun()).filter(|sent| is_late(sent)).map(Sent::id);
+        let late: Vec<_> = late.collect();
+        for sent in self.sent.iter_mut().filter(|sent| late.contains(&sent.id())) {
             sent.written_off = true;
-            sent.id()
-        });
-        let written_off: Vec<_> = written_off.collect();
-        self.written_off += written_off.len();
-        written_off
+        }
+        self.written_off += late.len();
+        late
     }
 
     /// Number of requests that count as load and against the bound of accepted requests.
@@ -175,7 +197,10 @@ impl Route {
 
     /// State left by its stuck handlers; `None` while there are none.
     pub(super) fn stuck_handlers(&self) -> Option<StuckHandlers> {
-        let at_once = usize::try_from(self.at_once()).unwrap_or(usize::MAX);
+        let at_once = match self.mode {
+            HandlerMode::Serial | HandlerMode::Batches(_) => 1,
+            HandlerMode::Concurrent => self.concurrency as usize,
+        };
         (self.written_off > 0).then(|| StuckHandlers {
             other_requests: self.external_requests > 0 || self.begun() > self.written_off,
             free_slots: self.written_off < at_once,

@@ -35,6 +35,18 @@ pub(super) fn select(
     least_loaded.map(|(at, _)| at)
 }
 
+/// Returns whether a request may join a batch of this route: its session has no other home that has room.
+pub(super) fn may_join(
+    routes: &[Route],
+    at: usize,
+    session: Option<NonZeroU64>,
+    may_send: impl Fn(InstanceNumber) -> bool,
+) -> bool {
+    let Some(session) = session.filter(|_| routes.len() > 1) else { return true };
+    let home = home(routes, session).filter(|home| *home != at).and_then(|home| routes.get(home));
+    home.is_none_or(|home| !(home.has_room() && may_send(home.instance)))
+}
+
 /// Index of the enabled route that is the session's home.
 fn home(routes: &[Route], session: NonZeroU64) -> Option<usize> {
     let open = routes.iter().enumerate().filter(|(_, route)| route.enabled);

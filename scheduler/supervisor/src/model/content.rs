@@ -162,6 +162,7 @@ impl Content {
             tmp_bytes: manifest.limits.tmp.bytes(),
             cache_bytes: manifest.limits.cache.bytes(),
             concurrency: manifest.scaling.concurrency,
+            batches: manifest.batching.bounds().is_some(),
             host_network: manifest.network.access == Access::Host,
             env: env(manifest),
             log_lines_per_second: node.logs.lines_per_second,

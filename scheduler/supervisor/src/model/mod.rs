@@ -25,7 +25,7 @@ use omni_launcher_client::ModelEvent;
 use omni_node_protocol::id::InstanceId;
 use omni_node_protocol::instance::{FromWorker, Stats, Welcome};
 use omni_policy::capacity::ReservationId;
-use omni_policy::dispatch::{RequestId, Ticket};
+use omni_policy::dispatch::RequestId;
 use omni_policy::residency::InstanceKey;
 use omni_policy::single::ServiceStatus;
 use omni_request_error::{BuildProgress, Failure};
@@ -88,8 +88,14 @@ pub enum Message {
 /// A request on its way to a model.
 #[derive(Debug)]
 pub struct Submission {
-    /// Identity and order. The id is unique for the life of the scheduler.
-    pub ticket: Ticket,
+    /// Unique for the life of the scheduler.
+    pub id: RequestId,
+    /// Priority, at most [`HIGHEST_PRIORITY`](omni_policy::dispatch::HIGHEST_PRIORITY).
+    pub priority: u8,
+    /// [`hash_name`](omni_policy::dispatch::hash_name) of the session.
+    pub session: Option<u64>,
+    /// Cost as a member of a batch, in the model's units; `None`: it is handled alone.
+    pub cost: Option<u64>,
     /// Request.
     pub request: Request,
 }

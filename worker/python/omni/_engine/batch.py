@@ -1,7 +1,8 @@
 """A batch: several requests that a handler answers in one call.
 
     taken ──list of results─────────────▶ each member's last frame
-      └────generator of lists──(pieces)──▶ each member's last frame
+      ├────generator of lists──(pieces)──▶ each member's last frame
+      └────exception, where batches are isolated──▶ two halves, each a batch
 
 A member leaves when it ends (its last piece, an error of its own, the end of the generator) or is cancelled; its place
 in later lists is ignored. Invariant: each member gets exactly one last frame, made by `end`.
@@ -9,6 +10,7 @@ in later lists is ignored. Invariant: each member gets exactly one last frame, m
 
 from __future__ import annotations
 
+from omni import _log
 from omni._engine import cancel, outcome, wire
 from omni._engine.answer import Stream
 from omni.context import Context, request_now
@@ -64,9 +66,11 @@ class Requests:
 class Batch:
     """A batch on its way through a handler."""
 
-    def __init__(self, number: int, members: list[Member], entry: Entry, cancels: Cancels) -> None:
+    def __init__(self, number: int, members: list[Member], entry: Entry, cancels: Cancels, isolates: bool) -> None:
         self.number = number
         self.members = members
+        self.isolates = isolates
+        """The members are divided and handled again if the handler raises."""
         self._entry = entry
         self._cancels = cancels
         self._context: Context | None = None
@@ -203,18 +207,39 @@ class Batch:
                 failed.append(member)
         numbers = [member.number for member in failed]
         if numbers:
-            is_batch = len(self.members) > 1
-            last = outcome.failed_batch(numbers, error, whole, skip=1, batch=is_batch)
+            last = outcome.failed_batch(numbers, error, whole, skip=1)
             for member in failed[:-1]:
                 self.end(member, b"")
             frames.append(self.end(failed[-1], last))
         return b"".join(frames)
 
+    def halves(self, error: BaseException) -> list[list[Member]]:
+        """The members in two parts, to be handled again after `error`. None where batches are not isolated, some of the
+        answers have begun, no client waits, or the handler made what cannot be sent."""
+        members = self.open_members()
+        begun = self._left < len(self.members) or any(member.stream and member.stream.opened for member in members)
+        if not self.isolates or len(members) < 2 or begun or self.is_cancelled or isinstance(error, Unserialisable):
+            return []
+        what = f"the handler of batches raised {type(error).__name__}"
+        _log.report("WARNING", f"{what}: {len(members)} requests are divided")
+        half = (len(members) + 1) // 2
+        return [members[:half], members[half:]]
+
+    def part(self, members: list[Member]) -> Batch:
+        """A batch of these members, which are as they were when they came."""
+        for member in members:
+            member.given, member.stream, member.is_taken = None, None, False
+        return Batch(self.number, members, self._entry, self._cancels, self.isolates)
+
+    def forget(self) -> None:
+        """Forgets the cancellation of the batch."""
+        self._cancels.forget(self.number)
+
     def close(self) -> None:
         """Gives back the descriptors of the members' bodies, and forgets the batch."""
         for member in self.members:
             member.request.close()
-        self._cancels.forget(self.number)
+        self.forget()
 
 
 def _failure(member: Member, error: BaseException, reason: int | None = None) -> bytes:

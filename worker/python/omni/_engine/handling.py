@@ -125,9 +125,19 @@ class Handling(ABC):
 
     def _answer_batch(self, number: int, batch: Batch) -> None:
         """Answers the members of a batch. Each has its last frame when this returns."""
-        first = batch.members[0].request
+        try:
+            parts = self._answer_part(number, batch)
+            while parts:
+                parts[:0] = self._answer_part(number, batch.part(parts.pop(0)))
+        finally:
+            batch.close()
+        request_now.set(None)
+        output.ended(batch.members[0].request)
+
+    def _answer_part(self, number: int, batch: Batch) -> list[list[Member]]:
+        """Calls the handler; returns members for which it has to be called again."""
         context = batch.context(self._instance)
-        request_now.set(first)
+        request_now.set(batch.members[0].request)
         try:
             assert self._model.batch is not None
             function, result = self._model.batch.function, None
@@ -148,12 +158,14 @@ class Handling(ABC):
             raise
         except BaseException as err:
             self._disarm()
+            halves = batch.halves(err)
+            if halves:
+                return halves
             self._send(batch.failed(err))
         finally:
             self._members = {}
-            batch.close()
-        request_now.set(None)
-        output.ended(first)
+            batch.forget()
+        return []
 
     def _send_results(self, batch: Batch, result: object) -> None:
         """Sends the answers that are whole, then those that are streams: these may wait for their clients."""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from struct import unpack
 
-from omni import _log
 from omni._engine import wire
 from omni._engine.batch import Batch, Member
 from omni._engine.connection import Unusable
-from omni._engine.entry import BATCH
 from omni._engine.request import WireRequest
 
 TYPE_CHECKING = False
@@ -24,33 +22,28 @@ if TYPE_CHECKING:
 
 
 class Intake:
-    """The requests of one connection. A batch is complete when all of its requests have come; a model without a
-    handler for batches gets its members one by one, and one that has nothing else gets batches of one."""
+    """The requests of one connection. A batch is complete when all of its requests have come; a model without a handler
+    of single requests gets batches of one."""
 
     def __init__(self, model: Model, connection: Connection, cancels: Cancels) -> None:
         self._single = model.single
         self._batches = model.batch
         self._connection = connection
         self._cancels = cancels
-        self._is_reported = False
-        """True once the log has a line about a batch that the model cannot take."""
         self._number = 0
+        self._isolates = False
         self._awaited: list[int] = []
         """Members of the batch that has begun, those that have not come."""
         self._members: list[Member] = []
 
-    def begin(self, number: int, payload: Buffer) -> None:
+    def begin(self, number: int, flags: int, payload: Buffer) -> None:
         """Begins a batch."""
         count, rest = divmod(len(payload), 8)
-        if rest or not 0 < count <= wire.MAX_BATCH or self._awaited:
+        if rest or not 0 < count <= wire.MAX_BATCH or self._awaited or self._batches is None:
             raise Unusable(f"a batch frame of {len(payload)} bytes")
-        if self._batches is None:
-            if not self._is_reported:
-                self._is_reported = True
-                _log.report("WARNING", f"the model has no `{BATCH}`: requests of a batch are handled one by one")
-        else:
-            self._number = number
-            self._awaited = list(reversed(unpack(f"<{count}Q", payload)))
+        self._number = number
+        self._isolates = flags & wire.ISOLATE != 0
+        self._awaited = list(reversed(unpack(f"<{count}Q", payload)))
 
     def request(self, number: int, flags: int, payload: Buffer) -> Job | None:
         """Takes a request; the job that is complete with it."""
@@ -63,14 +56,14 @@ class Intake:
             if self._awaited:
                 return None
             members, self._members = self._members, []
-            return self._number, self._batch(self._number, members)
+            return self._number, self._batch(self._number, members, self._isolates)
         if self._single is None and not request.counts_tokens:
-            return number, self._batch(number, [Member(number, request)])
+            return number, self._batch(number, [Member(number, request)], False)
         return number, request
 
-    def _batch(self, number: int, members: list[Member]) -> Batch:
+    def _batch(self, number: int, members: list[Member], isolates: bool) -> Batch:
         assert self._batches is not None
-        return Batch(number, members, self._batches, self._cancels)
+        return Batch(number, members, self._batches, self._cancels, isolates)
 
     def close(self) -> None:
         """Gives back the descriptors of a batch that was never complete."""

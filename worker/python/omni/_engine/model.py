@@ -46,13 +46,14 @@ class Model:
         )
         engine = boot["engine"]
         self._module = _import(engine["module"], boot["model_dir"]) if module is None else module
-        self._take_functions(engine["module"], engine["function"])
+        self._take_functions(engine["module"], engine["function"], boot.get("batches", False))
         self._loop: AbstractEventLoop | None = None
         self._hook("setup")
         self._hook("healthcheck")
 
-    def _take_functions(self, module: str, name: str) -> None:
-        """Finds the handlers: the entry point, and `handle_batch` beside it, or instead of the usual one."""
+    def _take_functions(self, module: str, name: str, batches: bool) -> None:
+        """Finds the handlers: the entry point, and `handle_batch` beside it, or instead of the usual one. It has to be
+        there where `batches` are to come."""
         beside = getattr(self._module, BATCH, None)
         if not hasattr(self._module, name) and name == _USUAL and callable(beside):
             name = BATCH
@@ -64,6 +65,9 @@ class Model:
         self.is_async = is_async(first.function)
         if self.batch is not None and is_async(self.batch.function) != self.is_async:
             raise LoadError("entrypoint", f"`{name}` and `{BATCH}` are both `def`, or both `async def`", permanent=True)
+        if batches and self.batch is None:
+            message = f"omni.toml sets `max` of [batching], and the model has no `{BATCH}`: write one, or remove `max`"
+            raise LoadError("entrypoint", message, permanent=True)
         count = getattr(self._module, _COUNT, None)
         self.counter = counting.entry(count if callable(count) else None)
 

@@ -18,10 +18,10 @@ _OURS = __file__.rpartition("/")[0].rpartition("/")[0] + "/"
 def failed(number: int, error: BaseException, reason: int | None, skip: int) -> bytes:
     """The last frame after `error`; `reason` says why the request is cancelled, if it is, and `skip` how many frames
     of the traceback are the engine's."""
-    return failed_batch([number], error, reason, skip, False)
+    return failed_batch([number], error, reason, skip)
 
 
-def failed_batch(numbers: list[int], error: BaseException, reason: int | None, skip: int, batch: bool = True) -> bytes:
+def failed_batch(numbers: list[int], error: BaseException, reason: int | None, skip: int) -> bytes:
     """The last frames of these requests; one report in the log."""
     if reason is not None:
         if reason == wire.DEADLINE:
@@ -39,7 +39,7 @@ def failed_batch(numbers: list[int], error: BaseException, reason: int | None, s
     else:
         _log.report("ERROR", "the handler raised\n" + _log.traceback_of(error, skip))
         origin, status, message = wire.ORIGIN_RAISED, 500, f"{type(error).__name__}: {_text(error)}"
-    return b"".join(wire.error(number, origin, status, message, parameter, batch) for number in numbers)
+    return b"".join(wire.error(number, origin, status, message, parameter) for number in numbers)
 
 
 def log_position(error: BaseException) -> None:

@@ -93,7 +93,7 @@ class Serial(Handling):
                 elif number in self._members:
                     self._members[number].credit += wire.HEAD_LENGTH.unpack(payload)[0]
             elif kind == wire.BATCH:
-                self._intake.begin(number, payload)
+                self._intake.begin(number, flags, payload)
             elif kind == wire.CHECK:  # never while a request runs
                 self._send(wire.health(number, self._model.check() if flags & wire.OWN_CHECK else None))
             else:

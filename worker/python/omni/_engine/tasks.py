@@ -23,6 +23,7 @@ from omni.context import Context, request_now
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from omni._engine.batch import Member
     from omni._engine.model import Model
 
 
@@ -214,7 +215,7 @@ class DataConnection:
                     self._limit.admit(self, InFlight(*job, self._cancels))
             elif kind == wire.BATCH:
                 try:
-                    self._intake.begin(number, payload)
+                    self._intake.begin(number, flags, payload)
                 except Unusable as err:
                     self._end(err)
                     return
@@ -273,14 +274,28 @@ class DataConnection:
 
     async def _answer_batch(self, entry: InFlight) -> None:
         batch = entry.job
-        assert isinstance(batch, Batch) and self._model.batch is not None
+        assert isinstance(batch, Batch)
         entry.started = True
-        first = batch.members[0].request
-        context = batch.context(self._instance)
-        request_now.set(first)
         for member in batch.members:
             member.flight = self._members[member.number] = InFlight(member.number, member.request, self._cancels)
-        last = b""
+        try:
+            last, parts = await self._answer_part(batch)
+            while parts:
+                self._writer.write(last)
+                last, halves = await self._answer_part(batch.part(parts.pop(0)))
+                parts[:0] = halves
+        finally:
+            batch.close()
+            output.ended(batch.members[0].request)
+        for member in batch.members:
+            del self._members[member.number]
+        self._finish(batch.number, last)
+
+    async def _answer_part(self, batch: Batch) -> tuple[bytes, list[list[Member]]]:
+        """Calls the handler. Returns last frames of members that are open, or members to call it for again."""
+        assert self._model.batch is not None
+        context = batch.context(self._instance)
+        request_now.set(batch.members[0].request)
         try:
             if self._cancels.reason(batch.number) is not None:
                 raise asyncio.CancelledError
@@ -295,14 +310,12 @@ class DataConnection:
             if given:
                 await walk_batch(batch, result, self._writer)
         except BaseException as err:
-            last = batch.failed(err)
+            halves = batch.halves(err)
+            return (b"", halves) if halves else (batch.failed(err), [])
         finally:
             end_copy()
-            batch.close()
-            output.ended(first)
-        for member in batch.members:
-            del self._members[member.number]
-        self._finish(batch.number, last)
+            batch.forget()
+        return b"", []
 
     def _finish(self, number: int, last: bytes) -> None:
         """Sends the last frames of a request or batch, and frees its place."""

@@ -99,7 +99,7 @@ class Threads:
                 if job is not None:
                     self._jobs.put((connection, cancels, job))
             elif kind == wire.BATCH:
-                held.intake.begin(number, payload)
+                held.intake.begin(number, flags, payload)
             elif kind == wire.CREDIT:
                 for handler in self._handlers:
                     handler.grant(cancels, number, wire.HEAD_LENGTH.unpack(payload)[0])

@@ -43,6 +43,7 @@ CONTENT = 0x0F
 HEAD = 0x10
 BODY_STREAM = 0x20
 OWN_CHECK = 1
+ISOLATE = 1
 
 ORIGIN_HANDLER = 0
 ORIGIN_RAISED = 1
@@ -78,17 +79,13 @@ def end(number: int) -> bytes:
     return _pack(0, END, 0, 0, number)
 
 
-def error(
-    number: int, origin: int, status: int, message: str, parameter: str | None = None, batch: bool = False
-) -> bytes:
+def error(number: int, origin: int, status: int, message: str, parameter: str | None = None) -> bytes:
     """A request has failed. A long message is cut: at most twelve bytes of JSON per character stay within the bound.
-    `parameter`: the path of the field that is wrong; `batch`: the batch has failed as a whole."""
+    `parameter`: the path of the field that is wrong."""
     clean = message[: errors.MAX_MESSAGE].encode("utf-8", "backslashreplace").decode()
     body: dict[str, object] = {"message": clean}
     if parameter is not None:
         body["parameter"] = parameter[: errors.MAX_PARAMETER].encode("utf-8", "backslashreplace").decode()
-    if batch:
-        body["batch"] = True
     return frame(ERROR, origin, status, number, _json.encode(body))
 
 

@@ -1,5 +1,6 @@
 //! Tables for single rules; generated sequences are in `properties`, who gets a request is in `routes`.
 
+mod batches;
 mod properties;
 mod selection;
 mod stuck;
@@ -28,7 +29,7 @@ fn with_room(queue: u32) -> Dispatch {
 }
 
 fn plain(id: RequestId) -> Ticket {
-    Ticket { id, priority: 0, session: None }
+    Ticket { id, priority: 0, session: None, candidate: None }
 }
 
 fn ids<const N: usize>(ids: [u64; N]) -> [RequestId; N] {
@@ -50,7 +51,18 @@ fn submit(dispatch: &mut Dispatch, ids: impl IntoIterator<Item = u64>) {
 }
 
 fn next(dispatch: &mut Dispatch, now: Moment) -> Option<(RequestId, InstanceNumber)> {
-    dispatch.next(now, |_| true)
+    next_of(dispatch, now, |_| true)
+}
+
+/// The next request, of handlers without batches.
+fn next_of(
+    dispatch: &mut Dispatch,
+    now: Moment,
+    may_send: impl Fn(InstanceNumber) -> bool,
+) -> Option<(RequestId, InstanceNumber)> {
+    let Dispatched { instance, requests } = dispatch.next(now, may_send)?;
+    let Members::One(id) = requests else { panic!("a batch: {requests:?}") };
+    Some((id, instance))
 }
 
 fn all(dispatch: &mut Dispatch, now: Moment) -> Vec<(u64, InstanceNumber)> {
@@ -61,7 +73,7 @@ fn all(dispatch: &mut Dispatch, now: Moment) -> Vec<(u64, InstanceNumber)> {
 fn warm_up(dispatch: &mut Dispatch, instance: InstanceNumber, ids: std::ops::Range<u64>) {
     for id in ids.map(RequestId) {
         dispatch.submit(plain(id), Duration::ZERO);
-        assert_eq!(dispatch.next(Duration::ZERO, |other| other == instance), Some((id, instance)));
+        assert_eq!(next_of(dispatch, Duration::ZERO, |other| other == instance), Some((id, instance)));
         assert_eq!(dispatch.finish(id, Duration::from_micros(1)), Some(instance));
     }
 }
@@ -262,7 +274,7 @@ fn a_priority_is_a_head_start() {
         let mut arrivals: Vec<_> = requests.iter().enumerate().collect();
         arrivals.sort_by_key(|(_, (at, _))| *at);
         for (id, (at, priority)) in arrivals {
-            let ticket = Ticket { id: RequestId(id as u64), priority: *priority, session: None };
+            let ticket = Ticket { priority: *priority, ..plain(RequestId(id as u64)) };
             dispatch.submit(ticket, Duration::from_millis(*at));
         }
         for id in order.iter().copied().map(RequestId) {

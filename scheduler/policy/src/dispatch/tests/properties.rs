@@ -1,18 +1,19 @@
 //! Generated lives of a model's requests against a simple reference: a map of requests and what became of each.
 
 use super::*;
+use crate::batching::WINDOW;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 #[derive(Debug, Clone)]
 enum Step {
-    Submit { priority: u8, session: Option<u64> },
+    Submit { priority: u8, session: Option<u64>, cost: Option<u64> },
     Next { blocked: u32 },
     Finish(usize),
     GiveBack(usize),
     Cancel(usize),
     WriteOff(u32),
-    Open { instance: u32, serial: bool, concurrency: u32 },
+    Open { instance: u32, mode: HandlerMode, concurrency: u32 },
     Close(u32),
     Elsewhere { instance: u32, requests: u32 },
     Lose(u32),
@@ -21,13 +22,13 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let submit = (0_u8..=HIGHEST_PRIORITY, prop::option::of(0_u64..5))
-        .prop_map(|(priority, session)| Step::Submit { priority, session });
-    let open = (0_u32..5, any::<bool>(), 1_u32..4).prop_map(|(instance, serial, concurrency)| Step::Open {
-        instance,
-        serial,
-        concurrency,
-    });
+    let submit = (0_u8..=HIGHEST_PRIORITY, prop::option::of(0_u64..5), prop::option::weighted(0.8, 1_u64..5))
+        .prop_map(|(priority, session, cost)| Step::Submit { priority, session, cost });
+    let bounds = (1_u32..6, 1_u64..12).prop_map(|(requests, cost)| BatchBounds { requests, cost });
+    let mode =
+        prop_oneof![Just(HandlerMode::Serial), Just(HandlerMode::Concurrent), bounds.prop_map(HandlerMode::Batches),];
+    let open =
+        (0_u32..5, mode, 1_u32..4).prop_map(|(instance, mode, concurrency)| Step::Open { instance, mode, concurrency });
     let step = prop_oneof![
         10 => submit,
         // Mostly everybody may be sent to.
@@ -53,6 +54,7 @@ struct Alive {
     came: Moment,
     priority: u8,
     session: Option<u64>,
+    cost: Option<u64>,
     at: Option<InstanceNumber>,
     cancelled: bool,
     written_off: bool,
@@ -69,8 +71,8 @@ impl Alive {
 struct Reference {
     alive: BTreeMap<RequestId, Alive>,
     ended: usize,
-    /// By instance: whether it is open, serial, its concurrency.
-    routes: BTreeMap<InstanceNumber, (bool, bool, u32)>,
+    /// By instance: whether it is open, its mode, its concurrency.
+    routes: BTreeMap<InstanceNumber, (bool, HandlerMode, u32)>,
     /// Requests of another scheduler.
     external_requests: BTreeMap<InstanceNumber, u32>,
 }
@@ -98,14 +100,21 @@ impl Reference {
 
     /// In flight for each that runs at once.
     fn load(&self, instance: InstanceNumber) -> f64 {
-        let (_, serial, concurrency) = self.routes[&instance];
-        self.has(instance) as f64 / if serial { 1.0 } else { f64::from(concurrency) }
+        let at_once = match self.routes[&instance] {
+            (_, HandlerMode::Serial, _) => 1,
+            (_, HandlerMode::Concurrent, concurrency) => concurrency,
+            (_, HandlerMode::Batches(bounds), _) => bounds.requests,
+        };
+        self.has(instance) as f64 / f64::from(at_once)
     }
 
     /// The most that an instance may have when it has just been sent one.
     fn most(&self, instance: InstanceNumber) -> usize {
-        let (_, serial, concurrency) = self.routes[&instance];
-        if serial { 1 + AHEAD_LIMIT as usize } else { concurrency as usize }
+        match self.routes[&instance] {
+            (_, HandlerMode::Serial, _) => 1 + AHEAD_LIMIT as usize,
+            (_, HandlerMode::Concurrent, concurrency) => concurrency as usize,
+            (_, HandlerMode::Batches(bounds), _) => bounds.requests as usize,
+        }
     }
 
     fn home(&self, session: u64) -> InstanceNumber {
@@ -115,7 +124,7 @@ impl Reference {
                 enable(&mut empty, *instance, HandlerMode::Serial, 1);
             }
         }
-        empty.submit(Ticket { id: RequestId(0), priority: 0, session: Some(session) }, Duration::ZERO);
+        empty.submit(Ticket { session: Some(session), ..plain(RequestId(0)) }, Duration::ZERO);
         next(&mut empty, Duration::ZERO).unwrap().1
     }
 
@@ -139,6 +148,29 @@ impl Reference {
         }
         assert!(dispatch.in_flight_of(instance) > 0);
     }
+
+    /// The members that joined the first one of a batch.
+    fn check_joiners(&self, (members, instance): (&[RequestId], InstanceNumber), takers: &[InstanceNumber]) {
+        let (_, HandlerMode::Batches(bounds), _) = self.routes[&instance] else { panic!("it gets single requests") };
+        let costs: Vec<u64> = members.iter().map(|id| self.alive[id].cost.unwrap()).collect();
+        assert!(members.len() <= bounds.requests as usize && costs.iter().sum::<u64>() <= bounds.cost);
+        assert_eq!(self.has(instance), 0, "one batch at a time");
+        let rank = |id: &RequestId| (self.alive[id].rank(), *id);
+        assert!(members.is_sorted_by_key(rank));
+        for id in members {
+            let request = &self.alive[id];
+            assert!(request.at.is_none() && !request.cancelled, "{id:?} is sent twice");
+            let home = request.session.map(|session| self.home(session));
+            assert!(home.is_none_or(|home| home == instance || !takers.contains(&home)), "{id:?} has its home's room");
+        }
+        let last = members.last().map(rank).unwrap();
+        for (other, waiting) in &self.alive {
+            if waiting.at.is_none() && (waiting.rank(), *other) < last && !members.contains(other) {
+                let home = waiting.session.map(|session| self.home(session)).unwrap();
+                assert!(home != instance && takers.contains(&home), "{other:?} was passed over");
+            }
+        }
+    }
 }
 
 fn open_with_room(dispatch: &Dispatch, blocked: u32) -> Vec<InstanceNumber> {
@@ -156,13 +188,16 @@ proptest! {
         for step in steps {
             match step {
                 Step::Wait(micros) => now += Duration::from_micros(micros),
-                Step::Submit { priority, session } => {
+                Step::Submit { priority, session, cost } => {
                     now += Duration::from_nanos(1);
                     let full = reference.counted() >= (queue + places) as usize;
-                    let admission = dispatch.submit(Ticket { id: RequestId(next_id), priority, session }, now);
+                    let candidate = cost.map(|cost| Candidate { cost, deadline: now + SECOND });
+                    let ticket = Ticket { id: RequestId(next_id), priority, session, candidate };
+                    let admission = dispatch.submit(ticket, now);
                     prop_assert_eq!(admission == Admission::Full, full);
                     if !full {
-                        let request = Alive { came: now, priority, session, at: None, cancelled: false, written_off: false };
+                        let (at, cancelled, written_off) = (None, false, false);
+                        let request = Alive { came: now, priority, session, cost, at, cancelled, written_off };
                         reference.alive.insert(RequestId(next_id), request);
                     }
                     next_id += 1;
@@ -171,10 +206,23 @@ proptest! {
                     let takers = open_with_room(&dispatch, blocked);
                     let waits = reference.alive.values().any(|request| request.at.is_none());
                     let sent = dispatch.next(now, |instance| blocked & (1 << instance.0) == 0);
-                    prop_assert_eq!(sent.is_some(), waits && !takers.is_empty());
-                    if let Some((RequestId(id), instance)) = sent {
-                        reference.check_route(&dispatch, (RequestId(id), instance), &takers);
-                        reference.alive.get_mut(&RequestId(id)).unwrap().at = Some(instance);
+                    let waits_for_more = dispatch.wakes_at().is_some();
+                    prop_assert!(dispatch.wakes_at().is_none_or(|at| now < at && at <= now + WINDOW));
+                    prop_assert_eq!(sent.is_some() || waits_for_more, waits && !takers.is_empty());
+                    if let Some(Dispatched { instance, requests }) = sent {
+                        let ids = match requests {
+                            Members::One(id) => vec![id],
+                            Members::Batch(ids) => {
+                                prop_assert!(ids.len() > 1);
+                                reference.check_joiners((&ids, instance), &takers);
+                                ids
+                            }
+                        };
+                        prop_assert!(!waits_for_more);
+                        reference.check_route(&dispatch, (ids[0], instance), &takers);
+                        for id in ids {
+                            reference.alive.get_mut(&id).unwrap().at = Some(instance);
+                        }
                     }
                 }
                 Step::Finish(nth) => {
@@ -216,13 +264,12 @@ proptest! {
                     }
                     prop_assert_eq!(dispatch.cancelled_since(instance), None);
                 }
-                Step::Open { instance, serial, concurrency } => {
+                Step::Open { instance, mode, concurrency } => {
                     let instance = InstanceNumber(instance);
                     // An instance is opened anew only when it has nothing.
                     if reference.at(instance) == 0 {
-                        let mode = if serial { HandlerMode::Serial } else { HandlerMode::Concurrent };
                         enable(&mut dispatch, instance, mode, concurrency);
-                        reference.routes.insert(instance, (true, serial, concurrency));
+                        reference.routes.insert(instance, (true, mode, concurrency));
                     }
                 }
                 Step::Close(instance) => {
@@ -242,9 +289,9 @@ proptest! {
                     let instance = InstanceNumber(instance);
                     reference.external_requests.remove(&instance);
                     let had = dispatch.ids_in_flight(instance);
-                    let serial = reference.routes.remove(&instance).is_none_or(|(_, serial, _)| serial);
+                    let mode = reference.routes.remove(&instance).map_or(HandlerMode::Serial, |(_, mode, _)| mode);
                     let Lost { failed, dropped } = dispatch.remove_instance(instance);
-                    let begun = if serial { had.len().min(1) } else { had.len() };
+                    let begun = if mode == HandlerMode::Serial { had.len().min(1) } else { had.len() };
                     prop_assert_eq!(&failed[..], &had[..begun]);
                     for id in &dropped {
                         prop_assert!(reference.alive[id].cancelled && had[begun..].contains(id));

@@ -14,7 +14,7 @@ fn several(modes: &[(u32, HandlerMode, u32)]) -> Dispatch {
 /// Where a session's request goes when nobody is busy.
 fn home(dispatch: &mut Dispatch, session: u64) -> InstanceNumber {
     let id = 1_000_000 + session;
-    dispatch.submit(Ticket { id: RequestId(id), priority: 0, session: Some(session) }, Duration::ZERO);
+    dispatch.submit(Ticket { session: Some(session), ..plain(RequestId(id)) }, Duration::ZERO);
     let (sent, instance) = next(dispatch, Duration::ZERO).unwrap();
     assert_eq!(sent, RequestId(id));
     dispatch.finish(RequestId(id), 9 * MS);
@@ -51,8 +51,8 @@ fn under_light_load_the_youngest_stay_idle() {
 fn a_blocked_or_closed_instance_gets_no_request() {
     let mut dispatch = several(&[(1, HandlerMode::Concurrent, 2), (2, HandlerMode::Concurrent, 2)]);
     submit(&mut dispatch, 0..6);
-    assert_eq!(dispatch.next(MS, |_| false), None);
-    assert_eq!(dispatch.next(MS, |instance| instance == TWO), Some((RequestId(0), TWO)));
+    assert_eq!(next_of(&mut dispatch, MS, |_| false), None);
+    assert_eq!(next_of(&mut dispatch, MS, |instance| instance == TWO), Some((RequestId(0), TWO)));
     dispatch.disable(TWO);
     assert_eq!(all(&mut dispatch, MS), [(1, ONE), (2, ONE)]);
     assert_eq!(dispatch.finish(RequestId(0), MS), Some(TWO), "what it has goes on");
@@ -128,13 +128,13 @@ fn requests_of_another_scheduler_take_room() {
 fn a_session_waits_for_no_one() {
     let mut dispatch = several(&[(1, HandlerMode::Serial, 1), (2, HandlerMode::Serial, 1)]);
     let session = (0..).find(|session| home(&mut dispatch, *session) == TWO);
-    let ticket = |id| Ticket { id, priority: 0, session };
+    let ticket = |id| Ticket { session, ..plain(id) };
     for id in 0..3 {
         dispatch.submit(ticket(RequestId(id)), Duration::ZERO);
     }
     assert_eq!(all(&mut dispatch, MS), [(0, TWO), (1, ONE)], "its own is busy, the other has room");
     dispatch.finish(RequestId(0), 99 * MS);
-    assert_eq!(dispatch.next(99 * MS, |instance| instance != TWO), None, "its own may not, the other is busy");
+    assert_eq!(next_of(&mut dispatch, 99 * MS, |instance| instance != TWO), None, "its own may not, the other is busy");
     assert_eq!(next(&mut dispatch, 99 * MS), Some((RequestId(2), TWO)));
 }
 
@@ -145,7 +145,7 @@ fn a_session_lies_ahead_of_a_fast_instance_rather_than_go_elsewhere() {
     enable(&mut dispatch, TWO, HandlerMode::Serial, 1);
     warm_up(&mut dispatch, TWO, 0..8);
     for id in 10..13 {
-        dispatch.submit(Ticket { id: RequestId(id), priority: 0, session }, Duration::ZERO);
+        dispatch.submit(Ticket { session, ..plain(RequestId(id)) }, Duration::ZERO);
     }
     assert_eq!(all(&mut dispatch, MS), [(10, TWO), (11, TWO), (12, TWO)]);
 }

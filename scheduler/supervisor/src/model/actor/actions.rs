@@ -14,6 +14,7 @@ use omni_log::Kind;
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::InstanceId;
 use omni_node_protocol::instance::ToWorker;
+use omni_policy::batching::BatchBounds;
 use omni_policy::capacity::Purpose;
 use omni_policy::dispatch;
 use omni_policy::fleet::{Action, Event, STOP_GRACE, StopReason};
@@ -88,7 +89,7 @@ impl ModelActor {
     fn serve(&mut self, generation: Generation) {
         let Some(content) = self.generations.content(generation).cloned() else { return };
         let bounds = bounds(&content);
-        let places = bounds.concurrency.saturating_mul(bounds.max);
+        let places = content.manifest.requests_at_once().saturating_mul(bounds.max);
         self.requests.dispatch.set_bounds(content.manifest.scaling.queue, places);
         if let Some(reservation) = self.instances.iter().next().and_then(|instance| instance.reservation.as_ref()) {
             reservation.set_min(bounds.min);
@@ -111,13 +112,15 @@ impl ModelActor {
         {
             reservation.on_serving(self.now);
         }
-        let mode = match mode {
-            HandlerMode::Serial => dispatch::HandlerMode::Serial,
-            HandlerMode::Concurrent => dispatch::HandlerMode::Concurrent,
+        let scaling = &instance.content.manifest.scaling;
+        let mode = match (instance.content.manifest.batching.bounds(), mode) {
+            (Some((requests, cost)), _) => dispatch::HandlerMode::Batches(BatchBounds { requests, cost }),
+            (None, HandlerMode::Serial) => dispatch::HandlerMode::Serial,
+            (None, HandlerMode::Concurrent) => dispatch::HandlerMode::Concurrent,
         };
         let name = dispatch::hash_name(instance.id.as_str().as_bytes());
         let dispatch = &mut self.requests.dispatch;
-        dispatch.enable(number, name, mode, instance.content.manifest.scaling.concurrency);
+        dispatch.enable(number, name, mode, scaling.concurrency);
         dispatch.set_external_requests(number, instance.load.external);
     }
 

@@ -5,7 +5,7 @@ use super::instance::{CheckAnswer, GpuLease, Instance};
 use omni_engine_client::{ConnectionError, DataConnection, FrameOutcome, ProtocolViolation, Recipient, Swap};
 use omni_engine_protocol::frame::{HEADER, Header, Kind};
 use omni_policy::InstanceNumber;
-use omni_policy::dispatch::RequestId;
+use omni_policy::dispatch::{Members, RequestId};
 use omni_policy::fleet::{Event, Phase};
 use omni_request_error::Failure;
 use std::io::ErrorKind;
@@ -44,23 +44,56 @@ impl ModelActor {
         loop {
             let instances = &self.instances;
             let may_send = |number| instances.get(number).is_some_and(Instance::may_send);
-            let Some((id, number)) = self.requests.dispatch.next(self.now, may_send) else { return any };
+            let Some(dispatched) = self.requests.dispatch.next(self.now, may_send) else { return any };
             any = true;
-            if !self.queue_request(id, number) {
-                self.requests.dispatch.finish(id, self.now);
-                self.requests.table.fail(id, &Failure::Died);
+            match dispatched.requests {
+                Members::One(id) => self.queue_request(id, dispatched.instance),
+                Members::Batch(members) => self.queue_batch(members, dispatched.instance),
             }
         }
     }
 
-    fn queue_request(&mut self, id: RequestId, number: InstanceNumber) -> bool {
+    /// Queues a request at an instance's connection.
+    fn queue_request(&mut self, id: RequestId, number: InstanceNumber) {
+        let now = self.services.clock.instant(self.now);
+        let recipient = self.recipient(number);
+        let connection = self.instances.get_mut(number).and_then(Instance::connection_mut);
+        let sent = recipient.zip(connection).is_some_and(|(to, at)| self.requests.table.send(id, at, to, now));
+        if !sent {
+            self.drop_request(id);
+        }
+    }
+
+    /// Queues requests that are handled together at an instance's connection.
+    fn queue_batch(&mut self, mut members: Vec<RequestId>, number: InstanceNumber) {
+        // A member that was announced has to come.
+        for id in members.extract_if(.., |id| !self.requests.table.can_be_sent(*id)).collect::<Vec<_>>() {
+            self.drop_request(id);
+        }
+        let isolate = self.instances.get(number).is_some_and(|at| at.content.manifest.batching.isolate);
+        let numbers: Vec<u64> = members.iter().map(|id| id.0).collect();
+        let connection = self.instances.get_mut(number).and_then(Instance::connection_mut);
+        let batch = self.requests.next_batch();
+        if connection.is_some_and(|connection| connection.send_batch(batch, &numbers, isolate).is_ok()) {
+            self.model.metrics.on_batch(members.len());
+        }
+        for id in members {
+            self.queue_request(id, number);
+        }
+    }
+
+    fn recipient(&self, number: InstanceNumber) -> Option<Recipient> {
         let clock = &self.services.clock;
-        let Some(instance) = self.instances.get_mut(number) else { return false };
+        let instance = self.instances.get(number)?;
         let swap = instance.lease.as_ref().and_then(GpuLease::swap);
         let swap = swap.map(|wait| Swap { from: clock.instant(wait.from), until: clock.instant(wait.until) });
-        let to = Recipient { instance: number, version: Arc::clone(&instance.version), swap };
-        let Some(connection) = instance.connection_mut() else { return false };
-        self.requests.table.send(id, connection, to, clock.instant(self.now))
+        Some(Recipient { instance: number, version: Arc::clone(&instance.version), swap })
+    }
+
+    /// Fails a request that cannot be sent.
+    fn drop_request(&mut self, id: RequestId) {
+        self.requests.dispatch.finish(id, self.now);
+        self.requests.table.fail(id, &Failure::Died);
     }
 
     /// Reports whether an instance has work to its lease, the capacity and the fleet; returns whether it has. `unplaced`:
@@ -83,7 +116,7 @@ impl ModelActor {
             // the memory would leave under them.
             lease.sync(has_requests || runs_check, is_awaited || external, now);
             if is_awaited && !lease.is_granted() {
-                *unplaced = unplaced.saturating_sub(instance.content.manifest.scaling.concurrency as usize);
+                *unplaced = unplaced.saturating_sub(instance.content.manifest.requests_at_once() as usize);
             }
         }
         let is_busy = has_requests || is_awaited;

@@ -46,7 +46,11 @@ impl LoadMonitor {
 /// Bounds of the number of instances of a content.
 pub(super) fn bounds(content: &Content) -> Bounds {
     let scaling = &content.manifest.scaling;
-    Bounds { min: scaling.min_instances, max: scaling.max_instances, concurrency: scaling.concurrency }
+    Bounds {
+        min: scaling.min_instances,
+        max: scaling.max_instances,
+        concurrency: content.manifest.requests_per_instance(),
+    }
 }
 
 impl ModelActor {

@@ -52,7 +52,7 @@ use omni_policy::dispatch::RequestId;
 use omni_policy::fleet::{Event, Fleet};
 use omni_policy::{InstanceNumber, Moment};
 use omni_store::PersistedState;
-use omni_task::Heartbeat;
+use omni_task::{FineTimer, Heartbeat};
 use requests::{Cancellation, Requests};
 use status::Status;
 use std::pin::pin;
@@ -124,11 +124,20 @@ impl ModelActor {
         let mut batch = Vec::with_capacity(BATCH);
         let signals: Arc<Signals> = Arc::clone(&self.model.signals);
         let mut timer = pin!(tokio::time::sleep(Duration::ZERO));
+        let mut batch_timer = FineTimer::default();
+        let mut batch_waits = None;
         while !matches!(self.mode, Mode::Ended) {
             let wakes_at = self.wakes_at().map(|at| tokio::time::Instant::from(self.services.clock.instant(at)));
             // Many requests in a row leave the timer as it is, and setting one costs more than looking.
             if let Some(at) = wakes_at.filter(|at| *at != timer.deadline()) {
                 timer.as_mut().reset(at);
+            }
+            let waits = self.requests.dispatch.wakes_at().filter(|_| !self.is_handing_over());
+            if std::mem::replace(&mut batch_waits, waits) != waits
+                && let Some(at) = waits
+                && let Err(error) = batch_timer.set(at.saturating_sub(self.services.clock.now()))
+            {
+                tracing::warn!(model = %self.model.name, %error, "timer of batches: they wait up to two milliseconds longer");
             }
             heartbeat.turn();
             let has_input = tokio::select! {
@@ -142,6 +151,7 @@ impl ModelActor {
                 () = signals.changed() => false,
                 () = self.instances.ready(self.now) => true,
                 () = &mut timer, if wakes_at.is_some() => false,
+                () = batch_timer.expired(), if batch_waits.is_some() => false,
             };
             self.now = self.services.clock.now();
             if has_input {
@@ -165,7 +175,12 @@ impl ModelActor {
         if self.is_handing_over() {
             return None;
         }
-        let moments = [self.lifecycle.wakes_at(), self.load_wakes_at(), self.instances.wakes_at(self.now)];
+        let moments = [
+            self.lifecycle.wakes_at(),
+            self.load_wakes_at(),
+            self.instances.wakes_at(self.now),
+            self.requests.dispatch.wakes_at(),
+        ];
         moments.into_iter().flatten().min()
     }
 
@@ -190,7 +205,8 @@ impl ModelActor {
             // A client that is gone has cancelled its request, perhaps before this message was received.
             Message::Submit(submission) if submission.request.reply.is_closed() => {}
             Message::Submit(submission) => {
-                if self.requests.submit(*submission, self.now) && !self.accepts_requests() {
+                let deadline = self.services.clock.moment(submission.request.deadline);
+                if self.requests.submit(*submission, deadline, self.now) && !self.accepts_requests() {
                     self.event(Event::Demand);
                 }
             }

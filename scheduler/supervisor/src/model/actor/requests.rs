@@ -2,13 +2,16 @@
 
 use crate::model::Submission;
 use omni_engine_client::{DataConnection, RequestTable};
-use omni_policy::dispatch::{Admission, Cancelled, Dispatch, RequestId};
+use omni_policy::batching::Candidate;
+use omni_policy::dispatch::{Admission, Cancelled, Dispatch, RequestId, Ticket};
 use omni_policy::{InstanceNumber, Moment};
 use omni_request_error::Failure;
 use std::time::Duration;
 
 /// Request ids that are named with a stack.
 const MAX_NAMED: usize = 4;
+/// Lower bound of the numbers of batches: they share their space with those of requests, which are counted from 1.
+const FIRST_BATCH: u64 = 1 << 63;
 /// Retry hint while nothing is known of the handler's time.
 const UNKNOWN_TIME: Duration = Duration::from_secs(1);
 
@@ -19,6 +22,8 @@ const UNKNOWN_TIME: Duration = Duration::from_secs(1);
 pub(super) struct Requests {
     pub(super) dispatch: Dispatch,
     pub(super) table: RequestTable,
+    /// Batches that were sent.
+    batches: u64,
 }
 
 /// Result of a cancellation.
@@ -31,9 +36,11 @@ pub(super) enum Cancellation {
 }
 
 impl Requests {
-    /// Queues a request. Returns `false` if the queue is full, which its client is told.
-    pub(super) fn submit(&mut self, submission: Submission, now: Moment) -> bool {
-        let Submission { ticket, request } = submission;
+    /// Queues a request with its deadline. Returns `false` if the queue is full, which its client is told.
+    pub(super) fn submit(&mut self, submission: Submission, deadline: Moment, now: Moment) -> bool {
+        let Submission { id, priority, session, cost, request } = submission;
+        let candidate = cost.map(|cost| Candidate { cost, deadline });
+        let ticket = Ticket { id, priority, session, candidate };
         self.table.insert(ticket.id, request);
         match self.dispatch.submit(ticket, now) {
             Admission::Queued => true,
@@ -71,13 +78,19 @@ impl Requests {
         }
     }
 
-    /// Queues requests again of which not one byte was written to a connection.
+    /// Queues requests again of which not one byte was written to a connection, and the other members of their batches.
     pub(super) fn requeue_unsent(&mut self, connection: &DataConnection) {
-        for id in connection.unsent().map(RequestId) {
-            if self.table.can_be_resent(id) {
+        for id in connection.unsent().flat_map(|id| self.dispatch.sent_with(RequestId(id))).collect::<Vec<_>>() {
+            if self.table.can_be_sent(id) {
                 self.dispatch.requeue(id);
             }
         }
+    }
+
+    /// Number of a new batch. Those of requests are below it.
+    pub(super) fn next_batch(&mut self) -> u64 {
+        self.batches += 1;
+        FIRST_BATCH + self.batches
     }
 
     /// Fails the requests that an instance may have begun; nothing more comes from it.
@@ -110,7 +123,6 @@ mod tests {
     use omni_body::{BodyKind, RequestBody};
     use omni_engine_client::{Request, Unanswered};
     use omni_engine_protocol::frame::RequestHead;
-    use omni_policy::dispatch::Ticket;
     use std::time::Instant;
     use tokio::sync::oneshot::{self, Receiver};
 
@@ -131,7 +143,7 @@ mod tests {
         };
         let body = RequestBody::Collected(BodyKind::Json, Bytes::from_static(b"{}"));
         let request = Request { head, body, deadline: Instant::now(), reply };
-        (Submission { ticket: Ticket { id: RequestId(id), priority: 0, session: None }, request }, client)
+        (Submission { id: RequestId(id), priority: 0, session: None, cost: None, request }, client)
     }
 
     fn requests(queue: u32) -> Requests {
@@ -144,7 +156,9 @@ mod tests {
     fn a_request_beyond_the_queue_is_refused_at_once() {
         let mut requests = requests(1);
         let ((first, mut waits), (second, mut refused)) = (submission(1), submission(2));
-        assert!(requests.submit(first, Moment::ZERO) && !requests.submit(second, Moment::ZERO));
+        assert!(
+            requests.submit(first, Moment::MAX, Moment::ZERO) && !requests.submit(second, Moment::MAX, Moment::ZERO)
+        );
         assert!(waits.try_recv().is_err(), "it waits");
         let failure = refused.try_recv().unwrap();
         assert!(matches!(failure, Err(Unanswered::Failed(Failure::QueueFull { .. }))));
@@ -156,7 +170,9 @@ mod tests {
     fn a_waiting_request_is_cancelled_at_once_and_returned_at_a_hand_over() {
         let mut requests = requests(2);
         let ((first, mut cancelled), (second, mut returned)) = (submission(1), submission(2));
-        assert!(requests.submit(first, Moment::ZERO) && requests.submit(second, Moment::ZERO));
+        assert!(
+            requests.submit(first, Moment::MAX, Moment::ZERO) && requests.submit(second, Moment::MAX, Moment::ZERO)
+        );
         assert_eq!(requests.cancel(RequestId(1), Moment::ZERO), Cancellation::Done);
         assert!(cancelled.try_recv().is_err() && requests.dispatch.waiting() == 1);
         requests.return_waiting();
