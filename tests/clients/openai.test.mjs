@@ -292,6 +292,13 @@ test("errors keep status, code, parameter and message", async () => {
   assert.ok((await failure(ask("raise"))) instanceof OpenAI.InternalServerError);
 });
 
+test("a parameter that is null asks for nothing", async () => {
+  const nothing = { audio: null, functions: null, prediction: null, stop: null, tools: null, response_format: null };
+  assert.equal((await ask("hello", nothing)).choices[0].message.content, "You said: hello");
+  const response = await client.responses.create({ model, input: "hello", previous_response_id: null, prompt: null });
+  assert.equal(response.output_text, "You said: hello");
+});
+
 test("a failure in mid-stream is raised", async () => {
   await assert.rejects(async () => collect(await ask("raise late", { stream: true })), OpenAI.APIError);
   const response = client.responses.stream({ model, input: "raise late" });

@@ -1,7 +1,9 @@
 //! JSON bodies as typed values, with errors that name the parameter by its path.
 
+use crate::RawMembers;
 use omni_request_error::{InvalidCode, InvalidRequest};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
@@ -18,9 +20,9 @@ pub type Unsupported = &'static [(&'static str, &'static str)];
 /// Reads a whole body.
 ///
 /// # Errors
-/// No JSON, or JSON of another form than the type's. Parameters in `unsupported` are refused for their reasons, other unknown ones with the
-/// nearest known name.
-pub fn parse<'de, T: Deserialize<'de>>(body: &'de [u8], unsupported: Unsupported) -> Result<T, InvalidRequest> {
+/// No JSON, or JSON of another form than the type's. Parameters in `unsupported` are refused for their reasons unless they are
+/// `null`, other unknown ones with the nearest known name.
+pub fn parse<T: DeserializeOwned>(body: &[u8], unsupported: Unsupported) -> Result<T, InvalidRequest> {
     // Structs would take the values of an array in the order of their fields.
     if body.trim_ascii_start().starts_with(b"[") {
         let message = "the request's body is an array: it has to be an object".to_owned();
@@ -29,12 +31,44 @@ pub fn parse<'de, T: Deserialize<'de>>(body: &'de [u8], unsupported: Unsupported
     if let Ok(value) = serde_json::from_slice(body) {
         return Ok(value);
     }
-    // Once more for the error: keeping track of paths takes as long as reading does.
+    match without_nulls(body, unsupported) {
+        Some(body) => parse_explained(&body, unsupported),
+        None => parse_explained(body, unsupported),
+    }
+}
+
+/// Reads a body that may be wrong: keeping track of paths takes as long as reading does.
+fn parse_explained<T: DeserializeOwned>(body: &[u8], unsupported: Unsupported) -> Result<T, InvalidRequest> {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut deserializer)
         .map_err(|error| explain(&path_of(&error), error.inner(), unsupported))?;
     deserializer.end().map_err(|error| explain("", &error, unsupported))?;
     Ok(value)
+}
+
+/// The body without the unsupported parameters that are `null`, which ask for nothing; `None` if it has none of them, or
+/// is not an object within the limits of [`RawMembers`].
+fn without_nulls(body: &[u8], unsupported: Unsupported) -> Option<Vec<u8>> {
+    let RawMembers(mut members) = serde_json::from_slice(body).ok()?;
+    let given = members.len();
+    let is_ignored = |name: &str, value: &RawValue| {
+        value.get() == "null" && unsupported.iter().any(|(unsupported, _)| *unsupported == name)
+    };
+    members.retain(|(name, value)| !is_ignored(name, value));
+    if members.len() == given {
+        return None;
+    }
+    let mut rest = vec![b'{'];
+    for (at, (name, value)) in members.iter().enumerate() {
+        if at > 0 {
+            rest.push(b',');
+        }
+        serde_json::to_writer(&mut rest, name).ok()?;
+        rest.push(b':');
+        rest.extend_from_slice(value.get().as_bytes());
+    }
+    rest.push(b'}');
+    Some(rest)
 }
 
 /// Reads a part of a body; `at` is its path.
@@ -172,7 +206,7 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
-    #[expect(dead_code, reason = "only errors are looked at")]
+    #[expect(dead_code, reason = "not all of it is looked at")]
     struct Body {
         model: String,
         #[serde(default)]
@@ -191,6 +225,26 @@ mod tests {
     }
 
     const UNSUPPORTED: Unsupported = &[("audio", "no model here answers with sound")];
+
+    #[test]
+    fn an_unsupported_parameter_that_is_null_asks_for_nothing() {
+        let read = |json: &str| parse::<Body>(json.as_bytes(), UNSUPPORTED).map(|body| (body.model, body.count));
+        for json in [
+            r#"{"model": "m", "audio": null, "count": 3}"#,
+            r#"{"audio":null,"model":"m","count":3}"#,
+            r#"{"model": "m", "count": 3, "a\u0075dio": null }"#,
+        ] {
+            assert_eq!(read(json).unwrap(), ("m".to_owned(), Some(3)), "{json}");
+        }
+        for (json, parameter) in [
+            (r#"{"model": "m", "audio": {}}"#, "audio"),
+            (r#"{"model": "m", "audio": null, "video": null}"#, "video"),
+            (r#"{"model": "m", "audio": null, "count": "3"}"#, "count"),
+        ] {
+            assert_eq!(read(json).unwrap_err().parameter.as_deref(), Some(parameter), "{json}");
+        }
+        assert!(read("null").is_err());
+    }
 
     #[test]
     fn errors_name_the_parameter() {

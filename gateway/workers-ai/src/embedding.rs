@@ -2,7 +2,7 @@
 
 use crate::envelope::enveloped;
 use bytes::Bytes;
-use omni_codec::{body, bounds};
+use omni_codec::{TextOr, body, bounds};
 use omni_generation::InvalidRequest;
 use serde::{Deserialize, Serialize};
 
@@ -12,14 +12,7 @@ const MOST_TEXTS: usize = 4096;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EmbeddingBody {
-    text: Texts,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Texts {
-    One(String),
-    Several(Vec<String>),
+    text: TextOr<Vec<String>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -34,10 +27,7 @@ struct EmbeddingAnswer<'a> {
 /// A body that is not of the form.
 pub fn embedding_texts(json: &[u8]) -> Result<Vec<String>, InvalidRequest> {
     let body: EmbeddingBody = body::parse(json, &[])?;
-    let texts = match body.text {
-        Texts::One(text) => vec![text],
-        Texts::Several(texts) => texts,
-    };
+    let texts = body.text.into_vec();
     bounds::count("text", texts.len(), 1..=MOST_TEXTS)?;
     match texts.iter().position(String::is_empty) {
         Some(index) => Err(InvalidRequest::new(format!("text[{index}]"), format!("`text[{index}]` is empty"))),
@@ -64,6 +54,8 @@ mod tests {
         {
             assert!(embedding_texts(bad.as_bytes()).is_err(), "{bad}");
         }
+        let error = embedding_texts(br#"{"text": null}"#).unwrap_err();
+        assert!(error.message.starts_with("`text` is null: it has to be a string, an array"), "{error:?}");
     }
 
     #[test]
