@@ -1,11 +1,11 @@
 // The official `openai` client of npm, unmodified, against a node: chat, tools, structured output, embeddings,
-// responses, errors, aborted streams.
+// responses, recordings, speech, images, errors, aborted streams.
 //
 // Run by `tests/functional/clients.rs`, which starts the node and its models and names its address in OMNI_URL.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import OpenAI from "openai";
+import OpenAI, { toFile } from "openai";
 import { zodFunction, zodResponseFormat, zodTextFormat } from "openai/helpers/zod";
 import { Stream } from "openai/streaming";
 import { z } from "zod";
@@ -228,6 +228,24 @@ test("embeddings as base64, as numbers, of tokens", async () => {
   ]);
   assert.deepEqual(await embed("hello", { encoding_format: "float" }), [[5, 2, 104]]);
   assert.deepEqual(await embed([[7, 8]]), [[2, 0, 7]]);
+});
+
+test("recordings, speech and images", async () => {
+  const file = await toFile(Buffer.from("RIFF0000WAVE"), "a.wav");
+  const heard = await client.audio.transcriptions.create({ model: "hear", file, language: "en" });
+  assert.equal(heard.text, "12 bytes of b'RIFF' in en");
+  const captions = await client.audio.transcriptions.create({ model: "hear", file, response_format: "vtt" });
+  assert.ok(captions.startsWith("WEBVTT\n\n00:00:00.000 --> 00:00:01.500"));
+  const said = await client.audio.speech.create({ model: "say", voice: "ann", input: "moo and baa" });
+  assert.deepEqual(
+    [said.headers.get("content-type"), await said.text()],
+    ["audio/mpeg", "moo and baa ann mp3 1.0"],
+  );
+  const drawn = await client.images.generate({ model: "draw", prompt: "a cow", size: "512x512", n: 2 });
+  assert.deepEqual(
+    drawn.data.map((image) => image.b64_json),
+    Array(2).fill("iVBORw0KGgo1MTJ4NTEyIGEgY293"),
+  );
 });
 
 test("a response", async () => {

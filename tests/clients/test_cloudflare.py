@@ -132,3 +132,17 @@ def test_generated_text_in_the_native_form(client):
 def test_embeddings_in_the_native_form(client):
     answer = client.ai.run("vectors", account_id="x", text=["hello", "you"])
     assert answer == {"shape": [2, 3], "data": [[5.0, 2.0, 104.0], [3.0, 2.0, 121.0]]}
+
+
+def test_other_kinds_in_the_native_form(client):
+    contexts = [{"text": "moo"}, {"text": "baa"}]
+    ranked = client.ai.run("rank", account_id="x", extra_body={"query": "a", "contexts": contexts, "top_k": 1})
+    assert ranked == {"response": [{"id": 1, "score": 2.0}]}
+    heard = client.ai.run("hear", account_id="x", audio=list(b"RIFF"), source_lang="de")
+    assert (heard["text"], heard["word_count"]) == ("4 bytes of b'RIFF' in de", 6)
+    assert client.ai.run("say", account_id="x", prompt="moo")["audio"] == "bW9vIE5vbmUgTm9uZSBOb25l"
+    drawn = client.ai.run("draw", account_id="x", prompt="a cow", width=64, height=32)
+    assert drawn == {"image": "iVBORw0KGgo2NHgzMiBhIGNvdw=="}
+    options = {"headers": {"content-type": "audio/wav"}}
+    file = client.post("/accounts/x/ai/run/hear", body=b"RIFF", cast_to=object, options=options)
+    assert file["result"]["text"] == "4 bytes of b'RIFF' in None"

@@ -1,9 +1,11 @@
-"""The official `openai` SDK, unmodified, against a node: chat, tools, completions, embeddings, responses, errors.
+"""The official `openai` SDK, unmodified, against a node: chat, tools, completions, embeddings, responses, recordings,
+speech, images, errors.
 
 Run by `tests/functional/clients.rs`, which starts the node and its models and says where it listens in OMNI_URL.
 """
 
 import asyncio
+import base64
 import os
 
 import openai
@@ -37,7 +39,7 @@ def user(text):
 
 
 def test_models_are_listed(client):
-    assert {model.id for model in client.models.list()} == {"chat", "vectors"}
+    assert {model.id for model in client.models.list()} == {"chat", "vectors", "hear", "say", "draw", "rank"}
     assert client.models.retrieve("chat").id == "chat"
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("absent")
@@ -200,3 +202,61 @@ def test_a_tool_call_of_a_response(client):
 def test_what_needs_a_store_is_refused(client):
     with pytest.raises(openai.BadRequestError):
         client.responses.create(model="chat", input="hello", previous_response_id="resp_1")
+
+
+def test_transcriptions_in_all_formats(client):
+    def transcribe(**options):
+        return client.audio.transcriptions.create(model="hear", file=("a.wav", b"RIFF" + bytes(96)), **options)
+
+    text = "100 bytes of b'RIFF' in en"
+    assert transcribe(language="en").text == text
+    verbose = transcribe(
+        language="en", response_format="verbose_json", timestamp_granularities=["segment"], temperature=0.5
+    )
+    assert (verbose.text, verbose.duration, verbose.language) == (text, 1.5, "en")
+    assert [(segment.start, segment.end, segment.text) for segment in verbose.segments] == [(0.0, 1.5, text)]
+    assert transcribe(language="en", response_format="text") == f"{text}\n"
+    assert transcribe(language="en", response_format="srt") == f"1\n00:00:00,000 --> 00:00:01,500\n{text}\n\n"
+    assert transcribe(language="en", response_format="vtt").startswith("WEBVTT\n\n00:00:00.000 --> 00:00:01.500")
+    with pytest.raises(openai.BadRequestError) as words:
+        transcribe(response_format="verbose_json", timestamp_granularities=["word"])
+    assert words.value.param == "timestamp_granularities[]"
+    with pytest.raises(openai.BadRequestError):
+        transcribe(stream=True)
+
+
+def test_a_long_recording_and_its_translation(client):
+    file = ("a.mp3", b"\xff\xfb\r\n" * (1 << 20), "audio/mpeg")
+    answer = client.audio.translations.create(model="hear", file=file)
+    assert answer.text == "translated 4194304 bytes of b'\\xff\\xfb\\r\\n' in None"
+    with pytest.raises(openai.APIStatusError) as large:
+        client.audio.transcriptions.create(model="hear", file=bytes(11 << 20))
+    assert large.value.status_code == 413
+
+
+def test_speech_is_streamed(client, tmp_path):
+    options = {"model": "say", "voice": "ann", "input": "moo and baa", "response_format": "wav", "speed": 1.5}
+    with client.audio.speech.with_streaming_response.create(**options) as answer:
+        assert answer.headers["content-type"] == "audio/wav"
+        answer.stream_to_file(tmp_path / "said.wav")
+    assert (tmp_path / "said.wav").read_bytes() == b"moo and baa ann wav 1.5"
+    assert client.audio.speech.create(**options).content == b"moo and baa ann wav 1.5"
+    with pytest.raises(openai.BadRequestError) as voice:
+        client.audio.speech.create(**{**options, "voice": "nobody"})
+    assert voice.value.param == "voice"
+    with pytest.raises(openai.BadRequestError) as sse:
+        client.audio.speech.create(**options, stream_format="sse")
+    assert sse.value.param == "stream_format"
+
+
+def test_images_as_base64(client):
+    answer = client.images.generate(model="draw", prompt="a cow", n=2, size="512x256", response_format="b64_json")
+    files = [base64.b64decode(image.b64_json) for image in answer.data]
+    assert files == [b"\x89PNG\r\n\x1a\n512x256 a cow"] * 2
+    assert client.images.generate(model="draw", prompt="a cow", size="auto").data[0].b64_json
+    with pytest.raises(openai.BadRequestError) as url:
+        client.images.generate(model="draw", prompt="a cow", response_format="url")
+    assert url.value.param == "response_format"
+    with pytest.raises(openai.BadRequestError) as kind:
+        client.images.generate(model="chat", prompt="a cow")
+    assert kind.value.param == "model"

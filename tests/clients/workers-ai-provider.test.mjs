@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { suite, test } from "node:test";
 
-import { generateText } from "ai";
+import { generateImage, generateSpeech, generateText, rerank, transcribe } from "ai";
 import { createWorkersAI } from "workers-ai-provider";
 
 import { absent, embeddings, reasoning, textGeneration, URL } from "./ai-behaviours.mjs";
@@ -47,5 +47,19 @@ suite("workers-ai-provider", () => {
       (await generateText({ model, prompt: "hello", reasoning: "low", maxRetries: 0 })).text,
       "You said: hello",
     );
+  });
+
+  test("recordings, speech, images and documents", async () => {
+    const audio = new TextEncoder().encode("RIFF0000WAVE");
+    const heard = await transcribe({ model: node.transcription("hear", { language: "en" }), audio });
+    assert.equal(heard.text, "12 bytes of b'RIFF' in en");
+    assert.deepEqual(heard.segments, [{ text: heard.text, startSecond: 0, endSecond: 1.5 }]);
+    const said = await generateSpeech({ model: node.speech("say"), text: "moo", voice: "ann", speed: 1.5 });
+    assert.equal(new TextDecoder().decode(said.audio.uint8Array), "moo ann None 1.5");
+    const drawn = await generateImage({ model: node.image("draw"), prompt: "a cow", size: "64x32", n: 2 });
+    assert.equal(drawn.images.length, 2);
+    assert.equal(drawn.image.base64, "iVBORw0KGgo2NHgzMiBhIGNvdw==");
+    const ranked = await rerank({ model: node.reranking("rank"), query: "a", documents: ["moo", "baa"], topN: 1 });
+    assert.deepEqual(ranked.ranking, [{ originalIndex: 1, score: 2, document: "baa" }]);
   });
 });

@@ -46,7 +46,7 @@ def handle_request(request, context):
 
 #[test]
 fn the_cloudflare_sdk_works_unmodified() {
-    let node = with_text_models(Node::builder())
+    let node = with_kinds(with_text_models(Node::builder()))
         .model("echo", &[("model.py", ECHO)])
         .model("@cf/meta/echo", &[("model.py", ECHO)])
         .model("hello", &[("model.py", HELLO)])
@@ -84,17 +84,24 @@ fn with_text_models(builder: NodeBuilder) -> NodeBuilder {
 
 /// The same below names with slashes.
 fn workers_ai_node() -> Node {
-    with_models(with_text_models(Node::builder()), ["@cf/meta/chat", "@cf/meta/vectors"]).start()
+    let builder = with_models(with_text_models(Node::builder()), ["@cf/meta/chat", "@cf/meta/vectors"]);
+    with_kinds(builder).start()
 }
 
 fn with_models(builder: NodeBuilder, names: [&str; 2]) -> NodeBuilder {
-    let (chat, vectors) = (client_model("chat"), client_model("vectors"));
-    let files = |files: &'static [(String, String)]| -> Vec<(&'static str, &'static str)> {
-        files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect()
-    };
-    let (chat, vectors) = (files(chat.leak()), files(vectors.leak()));
-    let [chat_name, vectors_name] = names;
-    builder.model(chat_name, &chat).model(vectors_name, &vectors)
+    let [chat, vectors] = names;
+    with_model(with_model(builder, chat, "chat"), vectors, "vectors")
+}
+
+/// The same with models that transcribe, speak, draw and rank.
+fn with_kinds(builder: NodeBuilder) -> NodeBuilder {
+    ["hear", "say", "draw", "rank"].into_iter().fold(builder, |builder, name| with_model(builder, name, name))
+}
+
+fn with_model(builder: NodeBuilder, name: &str, dir: &str) -> NodeBuilder {
+    let files: &'static [(String, String)] = client_model(dir).leak();
+    let files: Vec<_> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    builder.model(name, &files)
 }
 
 /// Event loop of all tests of a file: clients keep their connections.
@@ -129,7 +136,7 @@ fn text(output: &Output) -> String {
 
 #[test]
 fn the_openai_sdk_works_unmodified() {
-    let node = text_node();
+    let node = with_kinds(with_text_models(Node::builder())).start();
     run_clients(&node, "test_openai.py");
     run_clients(&node, "openai.test.mjs");
 }

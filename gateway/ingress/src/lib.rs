@@ -22,6 +22,7 @@ mod phase;
 mod response;
 pub mod response_headers;
 pub mod tls;
+mod whole_body;
 
 pub use body_handoff::RawBodyHandoff;
 pub use check::{HostNames, RenderRefusal, RequestCheck};
@@ -31,3 +32,4 @@ pub use listener::{InheritedConnections, serve};
 pub use metrics::HttpMetrics;
 pub use phase::ListenerPhase;
 pub use response::{BodyUnread, ReadDeadline, ResponseBody, ResponseGuard, StreamCut, reserve_response};
+pub use whole_body::receive_whole;

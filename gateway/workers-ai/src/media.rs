@@ -17,16 +17,25 @@ struct Picture<'a> {
     image: &'a str,
 }
 
-/// Returns true if the client accepts JSON and no file, as Cloudflare's SDK does: it gets a file in base64.
+/// Returns true if the client accepts JSON alone, as Cloudflare's SDKs do: sound is sent in base64.
 #[must_use]
 pub fn accepts_json_alone(headers: &HeaderMap) -> bool {
+    let mut ranges = accepted(headers).peekable();
+    ranges.peek().is_some() && ranges.all(|range| range.eq_ignore_ascii_case("application/json"))
+}
+
+/// Returns true if the client names a type of images among those that it accepts: an image is sent as bytes. workers-ai-provider accepts
+/// everything, and reads images from JSON.
+#[must_use]
+pub fn accepts_images(headers: &HeaderMap) -> bool {
+    accepted(headers).any(|range| range.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("image/")))
+}
+
+/// Media types that the client accepts, without parameters.
+fn accepted(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let ranges: Vec<&str> = values
-        .flat_map(|value| value.split(','))
-        .map(|range| range.split_once(';').map_or(range, |(range, _)| range).trim())
-        .filter(|range| !range.is_empty())
-        .collect();
-    !ranges.is_empty() && ranges.iter().all(|range| range.eq_ignore_ascii_case("application/json"))
+    let ranges = values.flat_map(|value| value.split(','));
+    ranges.map(|range| range.split(';').next().unwrap_or_default().trim()).filter(|range| !range.is_empty())
 }
 
 /// The file that base64 has, also behind the head of a data URL; `None`: it is none.
@@ -57,19 +66,20 @@ mod tests {
     use hyper::header::HeaderValue;
 
     #[test]
-    fn files_are_bytes_unless_json_alone_is_accepted() {
-        for (accept, expected) in [
-            (None, false),
-            (Some("*/*"), false),
-            (Some(""), false),
-            (Some("application/json"), true),
-            (Some("Application/JSON;q=0.9"), true),
-            (Some("application/json, audio/*"), false),
-            (Some("image/png"), false),
+    fn the_form_of_a_file_depends_on_what_the_client_accepts() {
+        for (accept, json_alone, images) in [
+            (None, false, false),
+            (Some("*/*"), false, false),
+            (Some(""), false, false),
+            (Some("application/json"), true, false),
+            (Some("Application/JSON;q=0.9"), true, false),
+            (Some("application/json, audio/*"), false, false),
+            (Some("image/png"), false, true),
+            (Some("text/html, Image/*;q=0.5"), false, true),
         ] {
             let accept = accept.map(|accept| (ACCEPT, HeaderValue::from_static(accept)));
             let headers: HeaderMap = accept.into_iter().collect();
-            assert_eq!(accepts_json_alone(&headers), expected, "{headers:?}");
+            assert_eq!((accepts_json_alone(&headers), accepts_images(&headers)), (json_alone, images), "{headers:?}");
         }
     }
 

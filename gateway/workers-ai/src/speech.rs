@@ -19,11 +19,13 @@ struct SpeechBody {
     text: Option<String>,
     lang: Option<String>,
     speaker: Option<String>,
+    voice: Option<String>,
+    speed: Option<f32>,
     encoding: Option<SpeechFormat>,
 }
 
 /// A request for the sound of a text.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SpeechRequest {
     /// Text.
     pub text: String,
@@ -33,6 +35,8 @@ pub struct SpeechRequest {
     pub voice: Option<String>,
     /// Format of the file; `None`: the model's own.
     pub format: Option<SpeechFormat>,
+    /// Speed; 1 is natural.
+    pub speed: Option<f32>,
 }
 
 /// Reads the body of a request.
@@ -48,10 +52,16 @@ pub fn speech_request(json: &[u8]) -> Result<SpeechRequest, InvalidRequest> {
         (Some(_), Some(_)) => return Err(InvalidRequest::new("text", "`prompt` and `text` exclude each other")),
     };
     bounds::length(name, &text, LONGEST_INPUT)?;
-    for (name, text) in [("lang", &body.lang), ("speaker", &body.speaker)] {
+    let (name, voice) = match (body.speaker, body.voice) {
+        (Some(_), Some(_)) => return Err(InvalidRequest::new("voice", "`speaker` and `voice` exclude each other")),
+        (None, voice) => ("voice", voice),
+        (speaker, None) => ("speaker", speaker),
+    };
+    for (name, text) in [("lang", &body.lang), (name, &voice)] {
         text.as_deref().map_or(Ok(()), |text| bounds::length(name, text, 256))?;
     }
-    Ok(SpeechRequest { text, language: body.lang, voice: body.speaker, format: body.encoding })
+    let speed = bounds::within("speed", body.speed, 0.25..=4.0)?;
+    Ok(SpeechRequest { text, language: body.lang, voice, format: body.encoding, speed })
 }
 
 #[cfg(test)]
@@ -65,6 +75,8 @@ mod tests {
         assert_eq!((request.text.as_str(), request.language.as_deref()), ("moo", Some("en")));
         let request = read(r#"{"text": "moo", "speaker": "angus", "encoding": "flac"}"#);
         assert_eq!((request.voice.as_deref(), request.format), (Some("angus"), Some(SpeechFormat::Flac)));
+        let request = read(r#"{"text": "moo", "voice": "ann", "speed": 1.5}"#);
+        assert_eq!((request.voice.as_deref(), request.speed), (Some("ann"), Some(1.5)));
     }
 
     #[test]
@@ -73,6 +85,8 @@ mod tests {
             ("{}", "`prompt` is missing"),
             (r#"{"prompt": ""}"#, "`prompt` is empty"),
             (r#"{"prompt": "a", "text": "b"}"#, "`prompt` and `text` exclude each other"),
+            (r#"{"text": "a", "speaker": "b", "voice": "c"}"#, "`speaker` and `voice` exclude each other"),
+            (r#"{"text": "a", "speed": 5}"#, "`speed` is 5: it has to be from 0.25 to 4"),
             (r#"{"text": "a", "encoding": "mulaw"}"#, "`encoding`: unknown variant `mulaw`"),
             (r#"{"text": "a", "sample_rate": 8000}"#, "`sample_rate` is not supported: the model decides"),
         ] {

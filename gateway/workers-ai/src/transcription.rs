@@ -20,8 +20,6 @@ const UNSUPPORTED: Unsupported = &[
     ("log_prob_threshold", "the model decides"),
     ("no_speech_threshold", "the model decides"),
     ("prefix", "send it as `initial_prompt`"),
-    ("source_lang", "send it as `language`"),
-    ("target_lang", "send `translate` as `task` for English"),
 ];
 
 #[derive(Debug, Deserialize)]
@@ -29,6 +27,8 @@ const UNSUPPORTED: Unsupported = &[
 struct TranscriptionBody {
     audio: TextOr<Vec<u8>>,
     language: Option<String>,
+    source_lang: Option<String>,
+    target_lang: Option<String>,
     task: Option<Task>,
     initial_prompt: Option<String>,
     vad_filter: Option<bool>,
@@ -73,13 +73,21 @@ pub fn transcription_request(json: &[u8]) -> Result<TranscriptionRequest, Invali
     if body.vad_filter == Some(true) {
         return Err(InvalidRequest::unsupported("vad_filter", "the model decides: leave `vad_filter` out"));
     }
-    for (name, text, most) in
-        [("language", &body.language, 64), ("initial_prompt", &body.initial_prompt, LONGEST_PROMPT)]
-    {
+    if !matches!(body.target_lang.as_deref(), None | Some("en" | "english")) {
+        return Err(InvalidRequest::unsupported("target_lang", "recordings are translated into `en` alone"));
+    }
+    let translate = body.task == Some(Task::Translate) || body.target_lang.is_some();
+    let (name, language) = match (body.language, body.source_lang) {
+        (Some(_), Some(_)) => {
+            return Err(InvalidRequest::new("source_lang", "`language` and `source_lang` exclude each other"));
+        }
+        (None, language @ Some(_)) => ("source_lang", language),
+        (language, None) => ("language", language),
+    };
+    for (name, text, most) in [(name, &language, 64), ("initial_prompt", &body.initial_prompt, LONGEST_PROMPT)] {
         text.as_deref().map_or(Ok(()), |text| bounds::length(name, text, most))?;
     }
-    let translate = body.task == Some(Task::Translate);
-    Ok(TranscriptionRequest { audio, language: body.language, prompt: body.initial_prompt, translate })
+    Ok(TranscriptionRequest { audio, language, prompt: body.initial_prompt, translate })
 }
 
 #[derive(Debug, Serialize)]
@@ -140,6 +148,18 @@ mod tests {
             r#"{"audio": "bW9v", "language": "de", "task": "translate", "initial_prompt": "p", "vad_filter": false}"#;
         let (language, prompt) = (Some("de".into()), Some("p".into()));
         assert_eq!(read(body), TranscriptionRequest { audio: "moo".into(), language, prompt, translate: true });
+    }
+
+    #[test]
+    fn languages_have_two_spellings() {
+        let read = |parameters: &str| {
+            let body = format!(r#"{{"audio": "bW9v", {parameters}}}"#);
+            transcription_request(body.as_bytes()).map(|request| (request.language, request.translate))
+        };
+        assert_eq!(read(r#""source_lang": "de""#), Ok((Some("de".into()), false)));
+        assert_eq!(read(r#""source_lang": "de", "target_lang": "en""#), Ok((Some("de".into()), true)));
+        assert_eq!(read(r#""target_lang": "fr""#).unwrap_err().parameter.as_deref(), Some("target_lang"));
+        assert!(read(r#""source_lang": "de", "language": "de""#).is_err());
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod generation;
 pub mod head;
 mod in_flight;
 mod outcome;
+mod passed;
 mod refusal;
 mod run;
 mod state;

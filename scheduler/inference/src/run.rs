@@ -1,6 +1,5 @@
 //! Run API: one request to one model.
 
-use crate::answer::passed::pass_on;
 use crate::answer::{AnswerBody, complete};
 use crate::api::TextCodec;
 use crate::api::call::Call;
@@ -13,6 +12,7 @@ use crate::api::transcription::native_transcription;
 use crate::forward::Listener;
 use crate::head::{self, request_id, timeout};
 use crate::outcome::count_failure;
+use crate::passed::pass_on;
 use crate::state::RunApi;
 use crate::submission::{Caller, Outcome};
 use hyper::body::Incoming;

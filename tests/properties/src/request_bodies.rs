@@ -1,7 +1,7 @@
-//! Bodies of requests in the APIs of generated text: the first byte says which, the others are the body. An accepted request is within
-//! its bounds, and its answer is events whose data is JSON.
+//! Bodies of requests in all APIs: the first byte says which, the others are the body. An accepted request is within its bounds, and an
+//! answer of generated text is events whose data is JSON.
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use omni_anthropic::AnthropicEncoder;
 use omni_generation::encoder::StreamFailure;
 use omni_generation::{
@@ -18,7 +18,7 @@ const LONGEST: usize = 2048;
 /// The property is broken.
 pub fn holds(data: &[u8]) {
     let Some((api, body)) = data.split_first() else { return };
-    match api % 9 {
+    match api % 14 {
         0 => check(omni_openai::chat_request(body), body, |request| ChatEncoder::new(head(request), request)),
         1 => {
             check(omni_openai::completion_request(body), body, |request| {
@@ -45,10 +45,38 @@ pub fn holds(data: &[u8]) {
         7 => {
             refused(omni_openai::audio::speech_request(body).map(|request| assert!(!request.input.is_empty())));
         }
-        _ => {
+        8 => {
             refused(omni_openai::image_request(body).map(|request| assert!((1..=10).contains(&request.n))));
         }
+        9 => form(body),
+        10 => {
+            refused(omni_workers_ai::transcription_request(body).map(|request| assert!(!request.audio.is_empty())));
+        }
+        11 => refused(omni_workers_ai::speech_request(body).map(|request| assert!(!request.text.is_empty()))),
+        12 => {
+            let has_size = |side: Option<u32>| side.is_none_or(|side| (16..=4096).contains(&side));
+            let check =
+                |request: omni_workers_ai::ImageRequest| assert!(has_size(request.width) && has_size(request.height));
+            refused(omni_workers_ai::image_request(body).map(check));
+        }
+        _ => {
+            refused(
+                omni_workers_ai::rerank_request(body)
+                    .map(|request| assert!((1..=4096).contains(&request.documents.len()))),
+            );
+        }
     }
+}
+
+/// Checks that the file of a form is a part of the body.
+fn form(body: &[u8]) {
+    let body = Bytes::copy_from_slice(body);
+    let read = omni_openai::audio::transcription_form("multipart/form-data; boundary=b", &body, false);
+    refused(read.map(|(request, file)| {
+        assert!(!request.model.is_empty() && !file.content.is_empty());
+        let (whole, part) = (body.as_ptr_range(), file.content.as_ptr_range());
+        assert!(whole.start <= part.start && part.end <= whole.end);
+    }));
 }
 
 fn head(request: &GenerationRequest) -> AnswerHead {

@@ -1,7 +1,7 @@
 //! Request bodies: collected within the model's limit and the budget, or uploaded to the model.
 //!
 //! JSON is collected. Any other body that is longer than [`STREAM_FROM`], or of unknown length, is an [`Upload`]: it is never in memory as
-//! a whole, unless the node itself reads it ([`receive_whole`]).
+//! a whole, unless the node itself reads it ([`receive_whole`](crate::receive_whole)).
 
 mod splice;
 mod upload;
@@ -10,7 +10,6 @@ pub use self::upload::{RunningUpload, Transfer, Upload};
 
 use self::upload::incomplete;
 use crate::body_handoff::RawBodyHandoff;
-use crate::forward::unread_body;
 use crate::limits::STREAM_WINDOW;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
@@ -195,24 +194,8 @@ pub async fn receive(
     })
 }
 
-/// Receives a request's whole body into memory, whatever its media type is and however long it is.
-///
-/// # Errors
-/// Those of [`receive`].
-pub async fn receive_whole(
-    parts: &Parts,
-    body: Incoming,
-    limit: u64,
-    share: &Arc<BudgetShare>,
-    deadline: Instant,
-) -> Result<(Bytes, BodyPermit), Failure> {
-    let exact = body.size_hint().exact();
-    check_head(&parts.headers, exact, limit)?;
-    collect(unread_body(parts, body, share)?, exact, limit, share, deadline).await
-}
-
 /// Checks the encoding and the length that a head announces.
-fn check_head(headers: &HeaderMap, exact: Option<u64>, limit: u64) -> Result<(), Failure> {
+pub(crate) fn check_head(headers: &HeaderMap, exact: Option<u64>, limit: u64) -> Result<(), Failure> {
     if let Some(encoding) = encoding(headers) {
         return Err(Failure::BodyEncoded { encoding });
     }
@@ -223,7 +206,8 @@ fn check_head(headers: &HeaderMap, exact: Option<u64>, limit: u64) -> Result<(),
     }
 }
 
-async fn collect(
+/// Collects a body until the deadline.
+pub(crate) async fn collect(
     body: impl Body<Data = Bytes, Error: Display> + Unpin,
     exact: Option<u64>,
     limit: u64,

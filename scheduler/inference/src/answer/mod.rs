@@ -1,7 +1,5 @@
 //! Response to a model's answer: envelope, bytes, or server-sent events.
 
-pub(crate) mod passed;
-
 use crate::generation::stream::GenerationBody;
 use crate::head::REQUEST_ID;
 use crate::in_flight::InFlightRequest;

@@ -1,9 +1,9 @@
 //! A request of one kind to one model: submission, and the response to its answer.
 
-use crate::answer::passed::{observe, pass_on};
 use crate::answer::{AnswerBody, Document, timing_headers};
 use crate::head;
 use crate::in_flight::InFlightRequest;
+use crate::passed::{observe, pass_on};
 use crate::state::RunApi;
 use crate::submission::{Caller, Outcome};
 use bytes::{Bytes, BytesMut};

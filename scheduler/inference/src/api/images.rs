@@ -14,7 +14,7 @@ use omni_ingress::body::IncomingBody;
 use omni_openai::{image_answer, image_request};
 use omni_request_error::Failure;
 use omni_supervisor::clock::unix_ms;
-use omni_workers_ai::{accepts_json_alone, decode_file};
+use omni_workers_ai::{accepts_images, decode_file};
 
 impl ApiRequest<'_> {
     pub(super) async fn images(&self, incoming: &mut IncomingBody) -> Result<Response<AnswerBody>, Failure> {
@@ -43,7 +43,7 @@ impl ApiRequest<'_> {
     }
 }
 
-/// Serves a request over the run API, with the image's bytes if the client accepts them.
+/// Serves a request over the run API, with the image's bytes if the client asks for them.
 pub(crate) async fn native_images(
     call: Call<'_>,
     body: &Bytes,
@@ -61,12 +61,12 @@ pub(crate) async fn native_images(
         guidance: request.guidance,
     };
     let input = ModelInput::json(RequestKind::TextToImage, &input, permit)?;
-    let in_json = accepts_json_alone(&call.caller.parts.headers);
+    let as_bytes = accepts_images(&call.caller.parts.headers);
     let render = |answer: &[u8]| {
         let images = images(answer, 1)?;
         let not_an_image = || Failure::AnswerNotSendable("it is no image in base64".to_owned());
         let Image { media_type, data } = images.first().ok_or_else(not_an_image)?;
-        if in_json {
+        if !as_bytes {
             return Ok(Document::json(omni_workers_ai::image_answer(data)));
         }
         let media_type = Some(media_type).filter(|media_type| media_type.starts_with("image/"));

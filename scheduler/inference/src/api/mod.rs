@@ -28,7 +28,7 @@ use omni_config::manifest::Kind;
 use omni_config::name::ModelName;
 use omni_generation::{GenerationRequest, InvalidRequest, ResponseEncoder};
 use omni_ingress::body::{self, IncomingBody};
-use omni_ingress::{AlreadyAdmitted, ResponseGuard};
+use omni_ingress::{AlreadyAdmitted, ResponseGuard, receive_whole};
 use omni_openai::{ChatEncoder, CompletionEncoder, ResponseEcho, ResponsesEncoder};
 use omni_request_error::Failure;
 use omni_supervisor::clock::unix_ms;
@@ -310,7 +310,7 @@ impl ApiRequest<'_> {
     /// Receives the whole body.
     async fn receive_whole(&self, incoming: &mut IncomingBody) -> Result<(Bytes, BodyPermit), Failure> {
         let (unread, deadline) = (incoming.take()?, self.arrived + BODY_TIME);
-        let received = body::receive_whole(self.parts, unread, LONGEST_BODY, &self.api.bodies, deadline).await?;
+        let received = receive_whole(self.parts, unread, LONGEST_BODY, &self.api.bodies, deadline).await?;
         *incoming = IncomingBody::Complete;
         Ok(received)
     }

@@ -43,7 +43,7 @@ pub(crate) async fn native_speech(
         voice: request.voice,
         language: request.language,
         format: request.format.map(SpeechFormat::name).map(str::to_owned),
-        speed: None,
+        speed: request.speed,
     };
     let input = ModelInput::json(RequestKind::TextToSpeech, &input, permit)?;
     if accepts_json_alone(&call.caller.parts.headers) {

@@ -1,6 +1,6 @@
 //! Response that passes on what a model answers.
 
-use super::{AnswerBody, reserve, respond, timing_headers};
+use crate::answer::{AnswerBody, reserve, respond, timing_headers};
 use crate::in_flight::InFlightRequest;
 use crate::submission::Caller;
 use hyper::Response;
