@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 import time
 import uuid
@@ -24,6 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+    from typing import Any
 
     from omni._run.job import Job
     from omni._run.manifest import Manifest
@@ -75,6 +77,11 @@ class Server(ThreadingHTTPServer):
         text = Text(head, native_text.read(self.model, body), NativeEncoder, self.manifest, self._template)
         text.check()
         return text
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Reports what a connection's thread raised; a client that hangs up is no error."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
     def refuse(self) -> None:
         """Accepts no connection any more: they wait in the listening socket."""
