@@ -5,7 +5,8 @@
 mod cost;
 
 use cost::{Cost, Extent};
-use jsonschema::{PatternOptions, Validator as Schema};
+use jsonschema::error::ValidationErrorKind;
+use jsonschema::{PatternOptions, ValidationError, Validator as Schema};
 use omni_generation::{InvalidCode, InvalidRequest, ResponseFormat};
 use serde_json::Value;
 
@@ -13,6 +14,10 @@ use serde_json::Value;
 const LONGEST: usize = 256 * 1024;
 /// Bytes that a compiled regular expression of a schema may take.
 const PATTERN: usize = 1 << 20;
+/// Bytes that all of them may take together: a millisecond compiles some 70 KiB.
+const PATTERNS: usize = 16 << 20;
+/// Most regular expressions of a schema.
+const MOST_PATTERNS: usize = 1024;
 /// Characters of a violation that its message repeats.
 const SHOWN: usize = 200;
 
@@ -74,11 +79,16 @@ impl Validator {
         let schema: Value = serde_json::from_str(schema).map_err(|error| refused(error.to_string()))?;
         let cost = Cost::new(&schema).map_err(|message| refused(shortened(&message)))?;
         // Expressions without backtracking: a client's pattern takes linear time.
-        let patterns = PatternOptions::regex().size_limit(PATTERN);
+        let count = patterns(&schema);
+        if count > MOST_PATTERNS {
+            return Err(refused(format!("the schema has {count} patterns: there may be {MOST_PATTERNS}")));
+        }
+        let most = PATTERN.min(PATTERNS / count.max(1));
+        let patterns = PatternOptions::regex().size_limit(most).dfa_size_limit(most);
         let compiled = jsonschema::options().with_pattern_options(patterns).build(&schema);
         match compiled {
             Ok(schema) => Ok(Some(Self::Schema(Box::new(Compiled { schema, cost })))),
-            Err(error) => Err(refused(shortened(&format!("the schema cannot be used: {error}")))),
+            Err(error) => Err(refused(unusable(&error))),
         }
     }
 
@@ -117,6 +127,32 @@ impl Compiled {
         }
         let error = self.schema.validate(value).err().ok_or_else(unplaced)?;
         Err(Violation::Schema { place: error.instance_path().to_string(), message: shortened(&error.to_string()) })
+    }
+}
+
+fn unusable(error: &ValidationError<'_>) -> String {
+    let message = shortened(&format!("the schema cannot be used: {error}"));
+    match error.kind() {
+        ValidationErrorKind::Format { format } if format == "regex" => {
+            format!("{message}, or too large, or has look-around or back-references")
+        }
+        _ => message,
+    }
+}
+
+/// The number of regular expressions in a schema.
+fn patterns(schema: &Value) -> usize {
+    match schema {
+        Value::Object(members) => members
+            .iter()
+            .map(|(key, member)| match (key.as_str(), member) {
+                ("pattern", Value::String(_)) => 1,
+                ("patternProperties", Value::Object(inner)) => inner.len() + patterns(member),
+                _ => patterns(member),
+            })
+            .sum(),
+        Value::Array(items) => items.iter().map(patterns).sum(),
+        _ => 0,
     }
 }
 
@@ -200,6 +236,22 @@ mod tests {
         let error =
             validator(&format!(r##"{{"$defs": {{{levels}, "d40": {{"type": "string"}}}}, "$ref": "#/$defs/d0"}}"##));
         assert_eq!(error.unwrap_err().code, InvalidCode::Schema);
+    }
+
+    #[test]
+    fn patterns_share_their_memory() {
+        let schema = |count: usize, repeated: usize| {
+            let property = |at| format!(r#""p{at}": {{"pattern": "[\\w\\W]{{{repeated}}}{at}"}}"#);
+            let properties = (0..count).map(property).collect::<Vec<_>>().join(", ");
+            validator(&format!(r#"{{"properties": {{{properties}}}}}"#))
+        };
+        assert!(schema(1, 500).is_ok());
+        assert!(schema(200, 5).is_ok());
+        assert!(schema(200, 500).is_err());
+        let error = schema(1025, 1).unwrap_err();
+        assert_eq!(error.message, "the schema has 1025 patterns: there may be 1024");
+        let error = validator(r#"{"pattern": "^(?!a)b$"}"#).unwrap_err();
+        assert!(error.message.ends_with("look-around or back-references"), "{error:?}");
     }
 
     #[test]
