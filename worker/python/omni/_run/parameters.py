@@ -28,6 +28,10 @@ def of_body(body: bytes, known: Iterable[str], unsupported: Mapping[str, str]) -
         value = _json.decode(body)
     except (ValueError, RecursionError) as err:
         raise refusal.invalid(None, f"the request's body is not JSON: {err}") from None
+    try:
+        _json.encode(value, "body")
+    except (TypeError, ValueError, RecursionError) as err:  # half a surrogate pair, or a number beyond all bounds
+        raise refusal.invalid(None, f"the request's body cannot be handed on: {err}") from None
     return Parameters(value, known, unsupported)
 
 
