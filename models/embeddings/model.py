@@ -1,35 +1,30 @@
 """Sentence embeddings with the real all-MiniLM-L6-v2 weights: texts of near meaning get near vectors.
 
-Input:  {"text": "one text"} or {"text": ["some", "texts"]}, at most 100; the first 256 tokens of each count
-Answer: {"shape": [n, 384], "data": [[...], ...]}, as the embedding models of Workers AI answer; every vector has
-        length 1, so a dot product is the cosine.
+Over `/v1/embeddings`, or `/ai/run` as the embedding models of Workers AI are asked:
+
+Input:  {"text": "one text"} or {"text": ["some", "texts"]}; the first 256 tokens of each count
+Answer: {"shape": [n, 384], "data": [[...], ...]}; every vector has length 1, so a dot product is the cosine.
 """
 
 import numpy as np
-from omni import Response
+from omni import Embeddings, Usage, Vectors, errors
 from weights import bert, tokenizer
 
-MOST_TEXTS = 100
 # Bounds the memory of one forward pass: the attention scores of a full batch take 12 MiB.
 TOKENS_PER_BATCH = 1024
 
 
-def handle_request(request, context):
-    body = request.body.json
-    texts = body.get("text") if isinstance(body, dict) else None
-    if isinstance(texts, str):
-        texts = [texts]
-    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
-        return Response.error(400, '"text" must be a text or a list of texts')
-    if len(texts) > MOST_TEXTS:
-        return Response.error(400, f"at most {MOST_TEXTS} texts in one request")
-    vectors = embed(texts)
-    return {"shape": list(vectors.shape), "data": vectors.tolist()}
+def handle_request(request: Embeddings, context):
+    if request.texts is None:
+        raise errors.BadRequest("this model takes texts, not token ids: its vocabulary is its own", "input")
+    if request.dimensions not in (None, bert.width):
+        raise errors.BadRequest(f"the vectors of this model have {bert.width} dimensions", "dimensions")
+    rows = [encoding.ids for encoding in tokenizer.encode_batch(request.texts)]
+    return Vectors(embed(rows), Usage(prompt_tokens=sum(map(len, rows))))
 
 
-def embed(texts):
-    """f32 [texts, 384], in the order of `texts`."""
-    rows = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
+def embed(rows):
+    """Vectors of lists of token ids, f32 [texts, 384], in their order."""
     vectors = np.empty((len(rows), bert.width), np.float32)
     for batch in batches([len(row) for row in rows]):
         lengths = np.array([len(rows[index]) for index in batch])

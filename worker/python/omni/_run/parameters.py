@@ -53,6 +53,8 @@ class Parameters:
             if name in names:
                 continue
             reason = (unsupported or {}).get(name)
+            if reason is not None and values[name] is None:
+                continue  # asks for nothing
             if reason is not None:
                 raise refusal.unsupported(self.path(name), f"`{name}` is not supported: {reason}")
             name = name[:LONGEST_NAME]
