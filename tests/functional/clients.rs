@@ -143,7 +143,9 @@ fn the_openai_sdk_works_unmodified() {
 
 #[test]
 fn the_anthropic_sdk_works_unmodified() {
-    run_clients(&text_node(), "test_anthropic.py");
+    let node = text_node();
+    run_clients(&node, "test_anthropic.py");
+    run_clients(&node, "anthropic.test.mjs");
 }
 
 #[test]
