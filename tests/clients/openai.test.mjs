@@ -237,10 +237,7 @@ test("recordings, speech and images", async () => {
   const captions = await client.audio.transcriptions.create({ model: "hear", file, response_format: "vtt" });
   assert.ok(captions.startsWith("WEBVTT\n\n00:00:00.000 --> 00:00:01.500"));
   const said = await client.audio.speech.create({ model: "say", voice: "ann", input: "moo and baa" });
-  assert.deepEqual(
-    [said.headers.get("content-type"), await said.text()],
-    ["audio/mpeg", "moo and baa ann mp3 1.0"],
-  );
+  assert.deepEqual([said.headers.get("content-type"), await said.text()], ["audio/mpeg", "moo and baa ann mp3 1.0"]);
   const drawn = await client.images.generate({ model: "draw", prompt: "a cow", size: "512x512", n: 2 });
   assert.deepEqual(
     drawn.data.map((image) => image.b64_json),
