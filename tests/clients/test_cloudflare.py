@@ -144,5 +144,5 @@ def test_other_kinds_in_the_native_form(client):
     drawn = client.ai.run("draw", account_id="x", prompt="a cow", width=64, height=32)
     assert drawn == {"image": "iVBORw0KGgo2NHgzMiBhIGNvdw=="}
     options = {"headers": {"Content-Type": "audio/wav"}}  # as the client spells it, else it sends two
-    file = client.post("/accounts/x/ai/run/hear", body=b"RIFF", cast_to=object, options=options)
+    file = client.post("/accounts/x/ai/run/hear", content=b"RIFF", cast_to=object, options=options)
     assert file["result"]["text"] == "4 bytes of b'RIFF' in None"
