@@ -9,7 +9,9 @@ import sys
 import pytest
 from local import ENVIRONMENT, manifest_is_read, serving
 
+from omni._run import manifest
 from omni._run.refusal import Refused
+from omni._run.server import Server
 from omni._run.template import ChatTemplate
 
 CHATML = """{%- for message in messages %}
@@ -117,6 +119,24 @@ def test_without_jinja2_the_error_says_what_to_install(tmp_path):
     command = [sys.executable, "-c", code, str(tmp_path)]
     told = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=True, timeout=60).stdout
     assert told.startswith("501 ") and "pip install jinja2" in told
+
+
+@manifest_is_read
+@pytest.mark.parametrize(
+    "chat, source, noted",
+    [
+        ("", "<think>", True),
+        ("", "plain", False),
+        ("[chat]\nreasoning-parser = 'think'\n", "plain", True),
+        ("[chat]\nrender = 'model'\n", "<think>", False),
+    ],
+)
+def test_reasoning_that_a_node_separates_is_noted(tmp_path, jinja2, chat, source, noted):
+    (tmp_path / "chat_template.jinja").write_text(source)
+    (tmp_path / "omni.toml").write_text(f'[model]\nkind = "text-generation"\n{chat}')
+    server = Server(tmp_path, manifest.read(tmp_path), 0, None)
+    server.server_close()
+    assert server.notes() == ["reasoning stays in the text here: a node separates it"] * noted
 
 
 @manifest_is_read

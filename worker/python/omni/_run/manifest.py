@@ -34,6 +34,8 @@ class Manifest:
         parser = _at(told, "chat", "tool-parser", "auto")
         self.calls_itself: bool = parser == "none" or (parser == "auto" and self.renders_itself)
         """The handler yields tool calls: none are in its text."""
+        self.separates_reasoning: bool = _at(told, "chat", "reasoning-parser", "auto") not in ("auto", "none")
+        """A node separates reasoning from the text, whatever the template is."""
         entry = _at(told, "model", "entrypoint", "model:handle_request")
         self.module, _, self.function = entry.partition(":")
         self.weights = _folder(_at(told, "weights", "source", ""))

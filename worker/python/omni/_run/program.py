@@ -62,6 +62,8 @@ def serve(directory: Path, port: int, reload: bool) -> int:
         address = f"http://127.0.0.1:{server.server_address[1]}"
         others = "" if values.kind == "custom" else f", and at {address}/v1 for clients of the OpenAI API"
         print(f"{directory.name} is at {address}/ai/run/{directory.name}{others}", flush=True)
+        for note in server.notes():
+            print(note, file=sys.stderr, flush=True)
     successor.hear_interrupts()
     changed = threading.Event()
     if reload:

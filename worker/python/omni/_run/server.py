@@ -19,7 +19,7 @@ from omni._run.openai import failure
 from omni._run.openai.routes import TEXT, OpenAi
 from omni._run.openai.text import Text
 from omni._run.refusal import Refused
-from omni._run.template import ChatTemplate
+from omni._run.template import REASONING, ChatTemplate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,6 +64,13 @@ class Server(ThreadingHTTPServer):
         self.on_stuck: Callable[[], None] = lambda: None
         """Called when a handler goes on after its cancellation for longer than the manifest allows."""
         self._accepts = False
+
+    def notes(self) -> list[str]:
+        """Differences to a node that requests to this model show."""
+        if self.manifest.kind != TEXT:
+            return []
+        notes = [] if self.manifest.renders_itself else list(self._template.notes())
+        return list(dict.fromkeys([*notes, *([REASONING] if self.manifest.separates_reasoning else [])]))
 
     def accept(self) -> None:
         """Accepts connections from now on, in a thread."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 from omni import _log
@@ -19,7 +20,7 @@ from omni._run.refusal import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     Json = dict[str, Any]
@@ -29,6 +30,7 @@ _NEEDED = (
     "(a node needs no package for it)"
 )
 _NONE = "the model has no chat template: its completions take a `prompt` instead of messages"
+REASONING = "reasoning stays in the text here: a node separates it"
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 
 
@@ -61,11 +63,24 @@ class ChatTemplate:
         prompt: str = _reported(template.render, {**known, **variables})
         return _cut_behind(prompt, known["messages"][-1]) if continues else prompt
 
-    def _load(self) -> dict[str, Any]:
-        config: Json = {}
+    def notes(self) -> Iterator[str]:
+        """Differences to a node, for the author of a model whose messages are rendered."""
+        try:
+            source = "\n".join(self._sources(self._config()).values())
+        except (OSError, ValueError, TypeError, KeyError, Refused):
+            return  # the first request says so
+        if find_spec("jinja2") is None:
+            yield _NEEDED
+        if "<think>" in source:
+            yield REASONING
+
+    def _config(self) -> Json:
         path = self._directory / "tokenizer_config.json"
-        if path.is_file():
-            config = json.loads(path.read_text(encoding="utf-8"))
+        config: Json = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        return config
+
+    def _sources(self, config: Json) -> dict[str, str]:
+        """Templates by name. Raises `Refused`."""
         own = self._directory / "chat_template.jinja"
         found = own.read_text(encoding="utf-8") if own.is_file() else config.get("chat_template")
         if not found:
@@ -73,6 +88,11 @@ class ChatTemplate:
         sources = {"default": found} if isinstance(found, str) else {one["name"]: one["template"] for one in found}
         if "default" not in sources:
             raise refusal.unsupported("messages", "the chat templates of this model have none named `default`")
+        return sources
+
+    def _load(self) -> dict[str, Any]:
+        config = self._config()
+        sources = self._sources(config)
         for name, token in config.items():
             text = token.get("content") if isinstance(token, dict) else token
             if name.endswith("_token") and isinstance(text, str):
