@@ -58,6 +58,7 @@ enum Block<'a> {
 
 /// Tokens of an answer.
 #[derive(Debug, Clone, Copy, Default, Serialize, JsonSchema)]
+#[schemars(rename = "MessageUsage")]
 pub(crate) struct Usage {
     /// Tokens of the input that came from no cache.
     pub(crate) input_tokens: u64,

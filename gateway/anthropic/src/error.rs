@@ -8,6 +8,7 @@ use serde::Serialize;
 
 /// Body of an error response, and last event of a stream that fails.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
+#[schemars(rename = "MessageError")]
 pub struct ErrorBody<'a> {
     /// `error`.
     r#type: &'static str,
@@ -19,6 +20,7 @@ pub struct ErrorBody<'a> {
 
 /// An error.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
+#[schemars(rename = "MessageErrorObject")]
 struct ErrorObject<'a> {
     /// Class of the error.
     r#type: &'static str,

@@ -20,7 +20,7 @@ mod route;
 pub use answer::{Message, TokenCount, token_count_answer};
 pub use encoder::AnthropicEncoder;
 pub use error::{ErrorBody, error_response};
-pub use operations::add_operations;
+pub use operations::API;
 pub use request::{count_request, message_request};
 pub use route::{Route, route};
 

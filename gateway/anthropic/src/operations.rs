@@ -1,25 +1,47 @@
 //! Operations of the API, for the OpenAPI document.
 
 use crate::answer::{Message, TokenCount};
+use crate::error::ErrorBody;
 use crate::request::MessageRequest;
-use omni_codec::openapi::{AnswerMedia, Operations};
+use omni_codec::openapi::{Api, Content, Operation, V1};
 
-/// Adds the operations of this API.
-pub fn add_operations(operations: &mut Operations) {
-    operations.post::<MessageRequest, Message<'static>>("/v1/messages", "Message", AnswerMedia::JsonOrEvents);
-    let summary = "Count of the tokens of a message's input";
-    operations.post::<MessageRequest, TokenCount>("/v1/messages/count_tokens", summary, AnswerMedia::Json);
-}
+/// Operations of this API.
+pub const API: Api =
+    Api { name: "Anthropic API", servers: V1, failure: &[Content::json::<ErrorBody>()], operations: OPERATIONS };
+
+const OPERATIONS: &[Operation] = &[
+    Operation::post(
+        "/messages",
+        "Message",
+        &[Content::json::<MessageRequest>()],
+        &[Content::json::<Message>(), Content::EVENTS],
+    ),
+    Operation::post(
+        "/messages/count_tokens",
+        "Count of the tokens of a message's input",
+        &[Content::json::<MessageRequest>()],
+        &[Content::json::<TokenCount>()],
+    ),
+];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::route::ROUTES;
+    use omni_codec::openapi::Operations;
 
     #[test]
     fn schemas_of_all_types() {
-        let mut operations = Operations::default();
-        add_operations(&mut operations);
+        let mut operations = Operations::new(V1);
+        operations.add(&API);
         assert_eq!(operations.conflicts(), Vec::<String>::new());
         insta::assert_json_snapshot!(operations.document("Anthropic API", "1"));
+    }
+
+    #[test]
+    fn every_route_has_an_operation() {
+        let operations: Vec<_> = OPERATIONS.iter().map(|operation| (operation.method(), operation.path())).collect();
+        let routes: Vec<_> = ROUTES.iter().map(|(path, _)| ("POST".to_owned(), *path)).collect();
+        assert_eq!(operations, routes);
     }
 }

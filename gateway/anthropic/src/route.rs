@@ -13,15 +13,16 @@ pub enum Route {
     CountTokens,
 }
 
+/// Routes with their paths, which follow `/v1`. All of them take `POST`.
+pub(crate) const ROUTES: &[(&str, Route)] =
+    &[("/messages", Route::Messages), ("/messages/count_tokens", Route::CountTokens)];
+
 /// The route of a request; `None`: the path is none of this API.
 #[must_use]
 pub fn route(method: &Method, path: &str) -> Option<Result<Route, Failure>> {
-    let route = match below_account(path) {
-        "/v1/messages" => Route::Messages,
-        "/v1/messages/count_tokens" => Route::CountTokens,
-        _ => return None,
-    };
-    Some(if *method == Method::POST { Ok(route) } else { Err(Failure::MethodNotAllowed { allowed: "POST" }) })
+    let path = below_account(path).strip_prefix("/v1")?;
+    let (_, route) = ROUTES.iter().find(|(known, _)| *known == path)?;
+    Some(if *method == Method::POST { Ok(*route) } else { Err(Failure::MethodNotAllowed { allowed: "POST" }) })
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub use head::{AnswerHead, Usage};
 pub use image::{ImageList, ImageRequest, image_answer, image_request};
 pub use input::{Input, Inputs};
 pub use model::{Model, ModelList, model_answer, model_list_answer};
-pub use operations::add_operations;
+pub use operations::API;
 pub use rerank::{RerankAnswer, RerankRequest, ranked, rerank_answer, rerank_request};
 pub use responses::{ResponseEcho, ResponsesEncoder, responses_request};
 pub use route::{Route, route};

@@ -1,44 +1,89 @@
 //! Operations of the API, for the OpenAPI document.
 
-use crate::audio::{Transcription, TranscriptionRequest};
+use crate::audio::{SpeechBody, Transcription, TranscriptionRequest};
 use crate::chat::{ChatCompletion, ChatRequest};
 use crate::completion::{CompletionRequest, TextCompletion};
+use crate::embedding::EmbeddingBody;
+use crate::image::ImageBody;
+use crate::rerank::RerankBody;
 use crate::responses::{Response, ResponsesRequest};
-use crate::{EmbeddingList, ImageList, Model, ModelList, RerankAnswer};
-use omni_codec::openapi::{AnswerMedia, Operations};
+use crate::{EmbeddingList, ErrorBody, ImageList, Model, ModelList, RerankAnswer};
+use omni_codec::openapi::{Api, Content, Operation, V1};
 
-/// Adds the operations of this API.
-pub fn add_operations(operations: &mut Operations) {
-    use AnswerMedia::{Json, JsonOrEvents};
-    operations.get::<ModelList>("/v1/models", "List of models");
-    operations.get::<Model>("/v1/models/{model}", "One model");
-    operations.post::<ChatRequest, ChatCompletion<'static>>("/v1/chat/completions", "Chat completion", JsonOrEvents);
-    operations.post::<CompletionRequest, TextCompletion<'static>>(
-        "/v1/completions",
+/// Operations of this API.
+pub const API: Api =
+    Api { name: "OpenAI API", servers: V1, failure: &[Content::json::<ErrorBody>()], operations: OPERATIONS };
+
+const OPERATIONS: &[Operation] = &[
+    Operation::get("/models", "List of models", &[Content::json::<ModelList>()]),
+    Operation::get("/models/{model}", "One model", &[Content::json::<Model>()]),
+    Operation::post(
+        "/chat/completions",
+        "Chat completion",
+        &[Content::json::<ChatRequest>()],
+        &[Content::json::<ChatCompletion>(), Content::EVENTS],
+    ),
+    Operation::post(
+        "/completions",
         "Completion of a text",
-        JsonOrEvents,
-    );
-    operations.post::<ResponsesRequest, Response<'static>>("/v1/responses", "Response", JsonOrEvents);
-    operations.post::<crate::embedding::EmbeddingBody, EmbeddingList<'static>>("/v1/embeddings", "Embeddings", Json);
-    operations.post::<crate::rerank::RerankBody, RerankAnswer<'static>>("/v1/rerank", "Ranking of documents", Json);
-    operations.post::<crate::image::ImageBody, ImageList<'static>>("/v1/images/generations", "Images for a text", Json);
-    operations.post_for_bytes::<crate::audio::SpeechBody>("/v1/audio/speech", "Sound of a text");
-    for (path, summary) in
-        [("/v1/audio/transcriptions", "Text of a recording"), ("/v1/audio/translations", "English text of a recording")]
-    {
-        operations.post_form::<TranscriptionRequest, Transcription<'static>>(path, summary);
-    }
-}
+        &[Content::json::<CompletionRequest>()],
+        &[Content::json::<TextCompletion>(), Content::EVENTS],
+    ),
+    Operation::post(
+        "/responses",
+        "Response",
+        &[Content::json::<ResponsesRequest>()],
+        &[Content::json::<Response>(), Content::EVENTS],
+    ),
+    Operation::post(
+        "/embeddings",
+        "Embeddings",
+        &[Content::json::<EmbeddingBody>()],
+        &[Content::json::<EmbeddingList>()],
+    ),
+    Operation::post(
+        "/rerank",
+        "Ranking of documents",
+        &[Content::json::<RerankBody>()],
+        &[Content::json::<RerankAnswer>()],
+    ),
+    Operation::post(
+        "/images/generations",
+        "Images for a text",
+        &[Content::json::<ImageBody>()],
+        &[Content::json::<ImageList>()],
+    ),
+    Operation::post("/audio/speech", "Sound of a text", &[Content::json::<SpeechBody>()], &[Content::BYTES]),
+    Operation::post("/audio/transcriptions", "Text of a recording", RECORDING, TRANSCRIPTION),
+    Operation::post("/audio/translations", "English text of a recording", RECORDING, TRANSCRIPTION),
+];
+
+const RECORDING: &[Content] = &[Content::form_with_file::<TranscriptionRequest>()];
+const TRANSCRIPTION: &[Content] = &[Content::json::<Transcription>(), Content::TEXT];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::route::{FIXED, Route, route};
+    use omni_codec::openapi::Operations;
+    use std::collections::BTreeSet;
 
     #[test]
     fn schemas_of_all_types() {
-        let mut operations = Operations::default();
-        add_operations(&mut operations);
+        let mut operations = Operations::new(V1);
+        operations.add(&API);
         assert_eq!(operations.conflicts(), Vec::<String>::new());
         insta::assert_json_snapshot!(operations.document("OpenAI API", "1"));
+    }
+
+    #[test]
+    fn every_route_has_an_operation() {
+        let operations: BTreeSet<_> =
+            OPERATIONS.iter().map(|operation| (operation.method(), operation.path())).collect();
+        let fixed = FIXED.iter().map(|(method, path, _)| ((*method).to_owned(), *path));
+        let routes = fixed.chain([("GET".to_owned(), "/models/{model}")]).collect();
+        assert_eq!(operations, routes);
+        let model = route(&hyper::Method::GET, "/v1/models/m");
+        assert!(matches!(model, Some(Ok(Route::Model(name))) if name.as_str() == "m"));
     }
 }

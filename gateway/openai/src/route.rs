@@ -32,31 +32,33 @@ pub enum Route {
     ImageGenerations,
 }
 
+/// Routes with a fixed path, which follows `/v1`, and a method.
+pub(crate) const FIXED: &[(&str, &str, Route)] = &[
+    ("GET", "/models", Route::Models),
+    ("POST", "/chat/completions", Route::ChatCompletions),
+    ("POST", "/completions", Route::Completions),
+    ("POST", "/embeddings", Route::Embeddings),
+    ("POST", "/responses", Route::Responses),
+    ("POST", "/rerank", Route::Rerank),
+    ("POST", "/audio/transcriptions", Route::Transcriptions),
+    ("POST", "/audio/translations", Route::Translations),
+    ("POST", "/audio/speech", Route::Speech),
+    ("POST", "/images/generations", Route::ImageGenerations),
+];
+
 /// The route of a request; `None`: the path is none of this API.
 #[must_use]
 pub fn route(method: &Method, path: &str) -> Option<Result<Route, Failure>> {
-    let route = below_account(path).strip_prefix("/v1/")?;
-    let (route, allowed) = match route {
-        "models" => (Ok(Route::Models), Method::GET),
-        "chat/completions" => (Ok(Route::ChatCompletions), Method::POST),
-        "completions" => (Ok(Route::Completions), Method::POST),
-        "embeddings" => (Ok(Route::Embeddings), Method::POST),
-        "responses" => (Ok(Route::Responses), Method::POST),
-        "rerank" => (Ok(Route::Rerank), Method::POST),
-        "audio/transcriptions" => (Ok(Route::Transcriptions), Method::POST),
-        "audio/translations" => (Ok(Route::Translations), Method::POST),
-        "audio/speech" => (Ok(Route::Speech), Method::POST),
-        "images/generations" => (Ok(Route::ImageGenerations), Method::POST),
-        other => {
-            let name = other.strip_prefix("models/")?;
-            (model_name(name).map(Route::Model).ok_or(Failure::NoSuchModel), Method::GET)
+    let path = below_account(path).strip_prefix("/v1")?;
+    let fixed = FIXED.iter().find(|(_, fixed, _)| *fixed == path);
+    let (allowed, route) = match fixed {
+        Some((allowed, _, route)) => (*allowed, Ok(route.clone())),
+        None => {
+            let name = path.strip_prefix("/models/")?;
+            ("GET", model_name(name).map(Route::Model).ok_or(Failure::NoSuchModel))
         }
     };
-    if *method != allowed {
-        let allowed = if allowed == Method::GET { "GET" } else { "POST" };
-        return Some(Err(Failure::MethodNotAllowed { allowed }));
-    }
-    Some(route)
+    Some(if method.as_str() == allowed { route } else { Err(Failure::MethodNotAllowed { allowed }) })
 }
 
 #[cfg(test)]

@@ -4,19 +4,22 @@ use crate::envelope::enveloped;
 use bytes::Bytes;
 use omni_codec::{TextOr, body, bounds};
 use omni_generation::InvalidRequest;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Most texts of a request.
 const MOST_TEXTS: usize = 4096;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct EmbeddingBody {
+#[schemars(rename = "NativeEmbeddingRequest")]
+pub(crate) struct EmbeddingBody {
     text: TextOr<Vec<String>>,
 }
 
-#[derive(Debug, Serialize)]
-struct EmbeddingAnswer<'a> {
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "NativeEmbeddings")]
+pub(crate) struct EmbeddingAnswer<'a> {
     shape: [usize; 2],
     data: &'a [Vec<f32>],
 }

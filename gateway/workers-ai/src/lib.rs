@@ -21,7 +21,7 @@ pub use error::{code_of_handler, error_response};
 pub use events::StreamEncoder;
 pub use image::{ImageRequest, image_request};
 pub use media::{accepts_images, accepts_json_alone, audio_answer, decode_file, image_answer};
-pub use operations::add_operations;
+pub use operations::API;
 pub use rerank::{RerankRequest, rerank_answer, rerank_request};
 pub use routes::model_of;
 pub use speech::{SpeechRequest, speech_request};

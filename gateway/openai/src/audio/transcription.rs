@@ -48,10 +48,12 @@ pub struct TranscriptionRequest {
     /// Hint of words and style.
     pub prompt: Option<String>,
     /// Form of the answer.
+    #[schemars(default)]
     pub response_format: TranscriptionFormat,
     /// Temperature of the sampling.
     pub temperature: Option<f32>,
     /// English text of a recording in another language.
+    #[schemars(skip)]
     pub translate: bool,
 }
 

@@ -28,20 +28,6 @@ pub struct NativeEncoder {
     reason: FinishReason,
 }
 
-/// Whole answer in its envelope: its schema.
-#[derive(Debug, JsonSchema)]
-#[expect(dead_code, reason = "answers are written between the two halves of the envelope")]
-pub(crate) struct EnvelopedAnswer {
-    /// Answer; `null` in failures.
-    result: Option<TextAnswer<'static>>,
-    /// `true`.
-    success: bool,
-    /// Errors, each with a code and a message.
-    errors: Vec<serde_json::Value>,
-    /// Empty.
-    messages: Vec<serde_json::Value>,
-}
-
 /// Whole answer, and last event of a stream.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct TextAnswer<'a> {

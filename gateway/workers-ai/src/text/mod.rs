@@ -3,7 +3,6 @@
 mod encoder;
 mod request;
 
-pub(crate) use encoder::EnvelopedAnswer;
 pub use encoder::{NativeEncoder, TextAnswer};
 pub use request::{TextRequest, text_request};
 
