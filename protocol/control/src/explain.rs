@@ -1,10 +1,11 @@
 //! Why a model has as many instances as it has.
 
 use crate::{State, Stop};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// How the number of a model's instances comes about.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Explain {
     /// The model's name.
     pub name: String,
@@ -44,7 +45,7 @@ pub struct Explain {
 }
 
 /// Reason for the wanted number of instances.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Because {
     /// Nothing asks for more than `min-instances`.
@@ -77,7 +78,7 @@ impl Because {
 }
 
 /// The node's budgets for all instances together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Budgets {
     /// Memory, in bytes.
     pub memory_bytes: Budget,
@@ -88,7 +89,7 @@ pub struct Budgets {
 }
 
 /// A budget of the node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Budget {
     /// Limit of one instance of this model.
     pub instance: u64,

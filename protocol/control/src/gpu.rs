@@ -1,9 +1,10 @@
 //! GPUs and whose memory is on them: the answers to `GET /v1/gpus`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The node's GPUs, by index.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Gpus {
     /// GPUs of the node; empty on a node without one.
     pub gpus: Vec<Gpu>,
@@ -16,7 +17,7 @@ pub struct Gpus {
 }
 
 /// A GPU and the instances that have memory on it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Gpu {
     /// As NVML counts.
     pub index: u32,
@@ -41,7 +42,7 @@ pub struct Gpu {
 }
 
 /// An instance on a GPU.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GpuInstance {
     /// The model's name.
     pub model: String,
@@ -60,7 +61,7 @@ pub struct GpuInstance {
 }
 
 /// Where an instance's memory is, or goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Residency {
     /// All of it on the card.

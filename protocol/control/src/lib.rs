@@ -32,10 +32,11 @@ pub use gpu::{Gpu, GpuInstance, Gpus, Residency};
 pub use model::{Directory, Generation, Instance, Model, Role, State, Stop, StopReason};
 pub use versions::{History, Version};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The node itself.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Node {
     /// Version of the scheduler.
     pub version: String,
@@ -77,7 +78,7 @@ pub struct Node {
 }
 
 /// A successor has taken over.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Upgrade {
     /// Process id of the launcher.
     pub pid: u32,
@@ -86,7 +87,7 @@ pub struct Upgrade {
 }
 
 /// All models, sorted by name.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Models {
     /// Models of the node.
     pub models: Vec<Model>,
@@ -96,7 +97,7 @@ pub struct Models {
 }
 
 /// A directory that is not served.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NotServed {
     /// Path of the model's directory below the models folder.
     pub directory: String,
@@ -105,7 +106,7 @@ pub struct NotServed {
 }
 
 /// A line of a model's log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LogEntry {
     /// Milliseconds since the Unix epoch.
     pub unix_ms: u64,
@@ -122,14 +123,14 @@ pub struct LogEntry {
 }
 
 /// Use of every running instance.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Top {
     /// Sorted by model.
     pub models: Vec<TopRow>,
 }
 
 /// A row of [`Top`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TopRow {
     /// The model's name.
     pub name: String,
@@ -152,7 +153,7 @@ pub struct TopRow {
 }
 
 /// An error, RFC 9457 (`application/problem+json`).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
     /// `about:blank` or a type of our own: `no-such-model`, `not-ready`, `models-unknown`, `bad-request`.
     #[serde(rename = "type")]

@@ -1,9 +1,10 @@
 //! A model as its task publishes it: state, instances, generations.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// State of a model, of one of its generations, or of an instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     /// The model's environment is being built.
@@ -40,7 +41,8 @@ impl State {
 }
 
 /// A model of the node.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "ModelStatus")]
 pub struct Model {
     /// The path below the models folder.
     pub name: String,
@@ -118,7 +120,7 @@ impl Model {
 }
 
 /// The stop of an instance that did well.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stop {
     /// Cause of the stop.
     pub reason: StopReason,
@@ -129,7 +131,7 @@ pub struct Stop {
 }
 
 /// Why the node stops an instance that does well.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum StopReason {
     /// No request for its `idle-timeout`.
@@ -166,7 +168,7 @@ impl StopReason {
 }
 
 /// Last known content of a model's directory.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Directory {
     /// Digest of its content; `None` when no snapshot could be taken.
     pub version: Option<String>,
@@ -175,7 +177,7 @@ pub struct Directory {
 }
 
 /// A version of a model: the content of its directory at some time.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Generation {
     /// Digest of the content, 64 hexadecimal digits.
     pub version: String,
@@ -190,7 +192,7 @@ pub struct Generation {
 }
 
 /// Role of a generation in its model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// Takes the traffic.
@@ -217,7 +219,7 @@ impl Role {
 }
 
 /// A running instance.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Instance {
     /// Twelve hexadecimal digits.
     pub id: String,

@@ -1,10 +1,11 @@
 //! The versions that a model had: what a rollback can go back to.
 
 use crate::Role;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The versions of a model that were ready once and can be served again.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct History {
     /// The model's name.
     pub name: String,
@@ -13,7 +14,7 @@ pub struct History {
 }
 
 /// A version that was ready once.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Version {
     /// Digest of its content, 64 hexadecimal digits.
     pub version: String,

@@ -1,10 +1,12 @@
 //! Admin listener: liveness, readiness, metrics, capacity.
 
 use crate::Metrics;
+use crate::openapi::DOCUMENT;
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH};
+use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH};
 use hyper::{Method, Request, Response, StatusCode};
+use omni_codec::openapi::{Api, Content, Operation, Server, Variable};
 use omni_control_api::State;
 use omni_gpu::GpuHandle;
 use omni_inference::AnswerBody;
@@ -13,6 +15,7 @@ use omni_node_protocol::instance::{GpuUsage, Stats};
 use omni_request_error::Failure;
 use omni_supervisor::model::{Message, Model};
 use omni_supervisor::node::Node;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -25,6 +28,56 @@ const STATS_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Length of the queue of reports, which is more than a model has instances.
 const REPORTS: usize = 4096;
+
+/// Media type of metrics.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Routes, which take `GET`.
+const ROUTES: &[(&str, Route)] = &[
+    ("/livez", Route::Live),
+    ("/readyz", Route::Ready),
+    ("/metrics", Route::Metrics),
+    ("/capacity", Route::Capacity),
+    ("/openapi.json", Route::OpenApi),
+];
+
+/// Operations of the admin listener, but for that of the OpenAPI document.
+pub(crate) const API: Api = Api {
+    name: "Admin listener",
+    servers: &[SERVER],
+    failure: &[Content::of::<String>("text/plain")],
+    operations: &[
+        Operation::get("/livez", "Liveness of the scheduler", &[Content::of::<String>("text/plain")]),
+        Operation::get("/readyz", "Readiness for requests", &[Content::of::<String>("text/plain")]),
+        Operation::get("/metrics", "Metrics", &[Content::of::<String>(OPEN_METRICS)]),
+        Operation::get("/capacity", "Room for requests, by model", &[Content::json::<Capacity>()]),
+    ],
+};
+/// The admin listener.
+pub(crate) const SERVER: Server = Server {
+    url: "{admin}",
+    description: "Admin listener of a node",
+    variables: &[Variable {
+        name: "admin",
+        default: "http://127.0.0.1:9090",
+        description: "Address of the admin listener",
+    }],
+};
+
+/// Route of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Route {
+    /// Liveness.
+    Live,
+    /// Readiness.
+    Ready,
+    /// Metrics.
+    Metrics,
+    /// Room for requests.
+    Capacity,
+    /// OpenAPI document.
+    OpenApi,
+}
 
 /// State of the admin listener.
 #[derive(Debug)]
@@ -44,18 +97,24 @@ pub async fn serve(api: &AdminApi, request: Request<Incoming>) -> Response<Answe
 
 async fn answer(api: &AdminApi, request: Request<Incoming>) -> Response<Bytes> {
     if request.method() != Method::GET && request.method() != Method::HEAD {
-        return text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "this listener takes GET\n".into());
+        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "this listener takes GET\n".into());
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return response;
     }
-    match request.uri().path() {
-        "/livez" => text(StatusCode::OK, "text/plain", "ok\n".into()),
-        "/readyz" => readyz(&api.node),
-        "/metrics" => {
+    let path = request.uri().path();
+    let Some((_, route)) = ROUTES.iter().find(|(known, _)| *known == path) else {
+        let known: Vec<_> = ROUTES.iter().map(|(path, _)| *path).collect();
+        return text(StatusCode::NOT_FOUND, "text/plain", format!("no such route: {}\n", known.join(" ")));
+    };
+    match route {
+        Route::Live => text(StatusCode::OK, "text/plain", "ok\n".into()),
+        Route::Ready => readyz(&api.node),
+        Route::Metrics => {
             resource_use(&api.node).await; // sets the gauges
-            let media = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            text(StatusCode::OK, media, api.metrics.render())
+            text(StatusCode::OK, OPEN_METRICS, api.metrics.render())
         }
-        "/capacity" => capacity(api, request.headers().get(IF_NONE_MATCH)),
-        _ => text(StatusCode::NOT_FOUND, "text/plain", "no such route: /livez /readyz /metrics /capacity\n".into()),
+        Route::Capacity => capacity(api, request.headers().get(IF_NONE_MATCH)),
+        Route::OpenApi => body(StatusCode::OK, "application/json", DOCUMENT.clone()),
     }
 }
 
@@ -131,7 +190,7 @@ fn readyz(node: &Node) -> Response<Bytes> {
     text(StatusCode::SERVICE_UNAVAILABLE, "text/plain", not_ready.into())
 }
 
-#[derive(Debug, Serialize, Hash)]
+#[derive(Debug, Serialize, Hash, JsonSchema)]
 struct Capacity {
     /// Time since when no request is in flight or queued; absent while one is.
     idle_since_unix_ms: Option<u64>,
@@ -139,7 +198,7 @@ struct Capacity {
     models: Vec<ModelCapacity>,
 }
 
-#[derive(Debug, Serialize, Hash)]
+#[derive(Debug, Serialize, Hash, JsonSchema)]
 struct ModelCapacity {
     name: String,
     state: &'static str,
@@ -196,9 +255,24 @@ fn model_capacity(model: &Model, away: &HashSet<String>) -> ModelCapacity {
     }
 }
 
-fn text(status: StatusCode, media: &'static str, body: String) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::from(body));
+fn text(status: StatusCode, media: &'static str, text: String) -> Response<Bytes> {
+    body(status, media, Bytes::from(text))
+}
+
+fn body(status: StatusCode, media: &'static str, body: Bytes) -> Response<Bytes> {
+    let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_route_has_an_operation() {
+        let operations: Vec<_> = API.operations.iter().map(Operation::path).chain(["/openapi.json"]).collect();
+        assert_eq!(operations, ROUTES.iter().map(|(path, _)| *path).collect::<Vec<_>>());
+    }
 }

@@ -19,6 +19,7 @@ mod submission;
 mod templates;
 
 pub use answer::AnswerBody;
+pub use api::APIS;
 pub use data::DataApi;
 pub use forward::{Forwarder, Listener};
 pub use refusal::refuse;

@@ -2,15 +2,17 @@
 //! Its values are in `omni-control-api`.
 
 mod logs;
+mod operations;
 mod refusal;
 mod route;
 mod stack;
 
 use self::logs::logs;
+pub(crate) use self::operations::{API, RUN, SERVER};
 use self::refusal::Refusal;
 use self::route::{ModelEndpoint, Route};
 use crate::monitoring::resource_use;
-use crate::openapi::OPENAPI;
+use crate::openapi::DOCUMENT;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
@@ -107,7 +109,7 @@ async fn answer(
     let node = control.run.node();
     let query = request.uri().query().unwrap_or_default();
     match route {
-        Route::OpenApi => Ok(raw("application/json", Bytes::from_static(OPENAPI.as_bytes()))),
+        Route::OpenApi => Ok(raw("application/json", DOCUMENT.clone())),
         Route::Node => Ok(json(&node_view(control))),
         Route::Upgrade => upgrade(node, &control.upgrades).await,
         Route::Models => {

@@ -24,8 +24,10 @@ use hyper::{Method, Request, Response};
 use omni_anthropic::AnthropicEncoder;
 use omni_auth::{Admission, TokenHolder};
 use omni_body::BodyPermit;
+use omni_codec::openapi;
 use omni_config::manifest::Kind;
 use omni_config::name::ModelName;
+use omni_config::url_path::below_account;
 use omni_generation::{GenerationRequest, InvalidRequest, ResponseEncoder};
 use omni_ingress::body::{self, IncomingBody};
 use omni_ingress::{AlreadyAdmitted, ResponseGuard, receive_whole};
@@ -40,6 +42,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use text::TextRequest;
 
+/// APIs of the data listener.
+pub const APIS: [&openapi::Api; 3] = [&omni_openai::API, &omni_anthropic::API, &omni_workers_ai::API];
 /// Longest body before its model is known; afterwards the model's own limit counts.
 const LONGEST_BODY: u64 = 64 * 1024 * 1024;
 /// Time for a body to arrive before its model is known.
@@ -167,6 +171,13 @@ pub(crate) enum ApiKind {
 }
 
 impl ApiKind {
+    /// The API of a path, whether it is one of its routes or not; `None`: the run API.
+    pub(crate) fn of_path(path: &str) -> Option<Self> {
+        let route = below_account(path).strip_prefix("/v1/")?;
+        let messages = route.strip_prefix("messages").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        Some(if messages { Self::Anthropic } else { Self::OpenAi })
+    }
+
     /// Response of a failure.
     pub(crate) fn error(self, failure: &Failure, id: &[u8]) -> Response<Bytes> {
         match self {
@@ -332,4 +343,37 @@ fn guarded(mut response: Response<AnswerBody>, guard: Option<ResponseGuard>) -> 
         response.extensions_mut().insert(guard);
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_is_a_route() {
+        for api in APIS {
+            let prefix = if api.servers == openapi::V1 { "/v1" } else { "/ai" };
+            for operation in api.operations {
+                let path = format!("{prefix}{}", operation.path().replace("{model}", "m"));
+                let method = operation.method().parse().unwrap();
+                let routed = matches!(ApiRoute::of(&method, &path), Some(Ok(_)));
+                assert!(routed || omni_workers_ai::model_of(&method, &path).is_ok(), "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_no_route_has_an_api_too() {
+        for (path, expected) in [
+            ("/v1/nothing", Some(ApiKind::OpenAi)),
+            ("/client/v4/accounts/a/ai/v1/nothing", Some(ApiKind::OpenAi)),
+            ("/v1/messages", Some(ApiKind::Anthropic)),
+            ("/v1/messages/batches", Some(ApiKind::Anthropic)),
+            ("/v1/messages_of", Some(ApiKind::OpenAi)),
+            ("/ai/run/m", None),
+            ("/", None),
+        ] {
+            assert_eq!(ApiKind::of_path(path), expected, "{path}");
+        }
+    }
 }

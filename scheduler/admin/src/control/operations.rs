@@ -1,0 +1,111 @@
+//! Operations of the control API, for the OpenAPI document.
+
+use omni_codec::openapi::{Api, Content, Operation, Parameter, Server, schema_of};
+use omni_control_api::{Explain, Gpus, History, LogEntry, Model, Models, Node, Problem, Top, Upgrade};
+use serde_json::{Map, Value};
+
+/// The control socket.
+pub(crate) const SERVER: Server = Server {
+    url: "http://localhost",
+    description: "Control socket of a node, `<runtime-dir>/control.sock`; a model's name is one percent-encoded segment",
+    variables: &[],
+};
+const NAME: &str = "Control API";
+
+/// Operations whose failures are problem details.
+pub(crate) const API: Api = Api {
+    name: NAME,
+    servers: &[SERVER],
+    failure: &[Content::of::<Problem>("application/problem+json")],
+    operations: OPERATIONS,
+};
+/// Requests to models, with the failures of the data listener too.
+pub(crate) const RUN: Api = Api {
+    name: NAME,
+    servers: &[SERVER],
+    failure: &[Content::of::<Problem>("application/problem+json"), Content::json::<Value>()],
+    operations: &[Operation::post(
+        "/v1/models/{model}/run",
+        "As `/ai/run/{model}` of the data listener",
+        ANY,
+        &[Content::json::<Value>(), Content::EVENTS, Content::BYTES],
+    )],
+};
+
+const ANY: &[Content] = &[Content::json::<Value>(), Content::BYTES];
+const MODEL: &[Content] = &[Content::json::<Model>()];
+const LINES: &[Content] = &[Content::of::<LogEntry>("application/x-ndjson")];
+
+const OPERATIONS: &[Operation] = &[
+    Operation::get("/v1/node", "The node itself", &[Content::json::<Node>()]),
+    Operation::post(
+        "/v1/node/upgrade",
+        "Have the program that is on disk take over the node",
+        &[],
+        &[Content::json::<Upgrade>()],
+    ),
+    Operation::get("/v1/models", "All models", &[Content::json::<Models>()]),
+    Operation::get("/v1/top", "Use of every running instance", &[Content::json::<Top>()]),
+    Operation::get("/v1/gpus", "GPUs, and whose memory is on them", &[Content::json::<Gpus>()]),
+    Operation::get("/v1/models/{model}", "One model", MODEL),
+    Operation::get(
+        "/v1/models/{model}/manifest",
+        "The effective manifest, defaults filled in",
+        &[Content::json::<Map<String, Value>>()],
+    ),
+    Operation::get("/v1/models/{model}/logs", "Lines that the model wrote, one entry a line", LINES).with_query(&[
+        Parameter { name: "lines", description: "Number of the last lines; 100 if absent", schema: schema_of::<u32> },
+        Parameter { name: "follow", description: "Further lines as they come", schema: schema_of::<bool> },
+    ]),
+    Operation::post(
+        "/v1/models/{model}/stack",
+        "Stacks of the threads of every instance, one entry a line",
+        &[],
+        LINES,
+    ),
+    Operation::get("/v1/models/{model}/history", "Versions that can be served again", &[Content::json::<History>()]),
+    Operation::get(
+        "/v1/models/{model}/explain",
+        "Why the model has as many instances as it has",
+        &[Content::json::<Explain>()],
+    ),
+    Operation::post("/v1/models/{model}/start", "Start now and stay startable", &[], MODEL),
+    Operation::post("/v1/models/{model}/stop", "Drain, stop, and stay stopped until a start", &[], MODEL),
+    Operation::post("/v1/models/{model}/restart", "New instances in place of those that run", &[], MODEL),
+    Operation::post(
+        "/v1/models/{model}/rollback",
+        "Serve an earlier version again, until the directory changes",
+        &[],
+        MODEL,
+    )
+    .with_query(&[Parameter {
+        name: "to",
+        description: "First digits of a version in the history; the one before if absent",
+        schema: schema_of::<String>,
+    }]),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::route::{ENDPOINTS, FIXED, Route};
+    use hyper::Method;
+    use omni_auth::Role;
+    use std::collections::BTreeSet;
+
+    /// Compares paths and methods. Readers may use exactly the `GET` routes.
+    #[test]
+    fn every_route_has_an_operation() {
+        let operations = OPERATIONS.iter().chain(RUN.operations);
+        let documented: BTreeSet<_> =
+            operations.map(|operation| (operation.path().to_owned(), operation.method())).collect();
+        let fixed = FIXED.iter().map(|(path, _)| (*path).to_owned()).filter(|path| path != "/openapi.json");
+        let of_models = ENDPOINTS.iter().map(|(end, _)| format!("/v1/models/{{model}}{end}"));
+        let route = |path: String| {
+            let (method, role) = Route::parse(&path).unwrap_or_else(|| panic!("{path}")).requires();
+            assert_eq!(role == Role::Read, method == Method::GET, "{path}");
+            (path, method.to_string())
+        };
+        assert_eq!(documented, fixed.chain(of_models).map(route).collect());
+    }
+}
