@@ -4,6 +4,8 @@ use crate::answer::{Message, TokenCount};
 use crate::error::ErrorBody;
 use crate::request::MessageRequest;
 use omni_codec::openapi::{Api, Content, Operation, V1};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use std::borrow::Cow;
 
 /// Operations of this API.
 pub const API: Api =
@@ -13,7 +15,7 @@ const OPERATIONS: &[Operation] = &[
     Operation::post(
         "/messages",
         "Message",
-        &[Content::json::<MessageRequest>()],
+        &[Content::json::<MessageWithLimit>()],
         &[Content::json::<Message>(), Content::EVENTS],
     ),
     Operation::post(
@@ -23,6 +25,24 @@ const OPERATIONS: &[Operation] = &[
         &[Content::json::<TokenCount>()],
     ),
 ];
+
+/// Schema of a request for a message: that of a count, with a limit of the answer.
+struct MessageWithLimit;
+
+impl JsonSchema for MessageWithLimit {
+    fn schema_name() -> Cow<'static, str> {
+        "MessageWithLimit".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let count = generator.subschema_for::<MessageRequest>();
+        let limit = schemars::json_schema!({
+            "required": ["max_tokens"],
+            "properties": { "max_tokens": { "type": "integer" } },
+        });
+        schemars::json_schema!({ "allOf": [count, limit] })
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -102,12 +102,13 @@ impl JsonSchema for Inputs {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         let token = schemars::json_schema!({ "type": "integer", "minimum": 0, "maximum": u32::MAX });
+        let tokens = schemars::json_schema!({ "type": "array", "minItems": 1, "items": token });
         schemars::json_schema!({
             "anyOf": [
-                { "type": "string" },
-                { "type": "array", "items": { "type": "string" } },
-                { "type": "array", "items": token },
-                { "type": "array", "items": { "type": "array", "items": token } },
+                { "type": "string", "minLength": 1 },
+                { "type": "array", "minItems": 1, "items": { "type": "string", "minLength": 1 } },
+                tokens,
+                { "type": "array", "minItems": 1, "items": tokens },
             ],
         })
     }

@@ -3,6 +3,7 @@
 use omni_codec::body::{self, Unsupported};
 use omni_codec::bounds;
 use omni_generation::InvalidRequest;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Longest side of an image, in pixels.
@@ -18,9 +19,10 @@ const UNSUPPORTED: Unsupported = &[
     ("strength", "images are made of text alone"),
 ];
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct ImageBody {
+#[schemars(rename = "NativeImageRequest")]
+pub(crate) struct ImageBody {
     prompt: String,
     negative_prompt: Option<String>,
     width: Option<u32>,

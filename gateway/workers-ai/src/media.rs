@@ -5,15 +5,18 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use hyper::header::{ACCEPT, HeaderMap};
+use schemars::JsonSchema;
 use serde::Serialize;
 
-#[derive(Debug, Serialize)]
-struct Sound<'a> {
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "NativeSound")]
+pub(crate) struct Sound<'a> {
     audio: &'a str,
 }
 
-#[derive(Debug, Serialize)]
-struct Picture<'a> {
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "NativeImage")]
+pub(crate) struct Picture<'a> {
     image: &'a str,
 }
 

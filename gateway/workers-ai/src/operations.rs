@@ -1,7 +1,12 @@
 //! Operations of the API, for the OpenAPI document.
 
 use crate::embedding::{EmbeddingAnswer, EmbeddingBody};
+use crate::image::ImageBody;
+use crate::media::{Picture, Sound};
+use crate::rerank::{RerankAnswer, RerankBody};
+use crate::speech::SpeechBody;
 use crate::text::{TextAnswer, TextRequest};
+use crate::transcription::{TranscriptionAnswer, TranscriptionBody};
 use omni_codec::openapi::{ACCOUNT, Api, Content, NODE, Operation, Server};
 use schemars::JsonSchema;
 use serde_json::Value;
@@ -39,6 +44,14 @@ enum RunRequest {
     Text(Box<TextRequest>),
     /// Embeddings.
     Embeddings(EmbeddingBody),
+    /// Relevance of documents.
+    Ranking(RerankBody),
+    /// Text of a recording.
+    Transcription(TranscriptionBody),
+    /// Sound of a text.
+    Speech(SpeechBody),
+    /// Image for a text.
+    Image(ImageBody),
     /// Any value, for a model of no kind.
     Other(Value),
 }
@@ -52,6 +65,14 @@ enum RunResult {
     Text(Box<TextAnswer<'static>>),
     /// Embeddings.
     Embeddings(EmbeddingAnswer<'static>),
+    /// Relevance of documents.
+    Ranking(RerankAnswer),
+    /// Text of a recording.
+    Transcription(TranscriptionAnswer<'static>),
+    /// Sound of a text.
+    Speech(Sound<'static>),
+    /// Image for a text.
+    Image(Picture<'static>),
     /// Any value, from a model of no kind.
     Other(Value),
 }

@@ -5,21 +5,24 @@ use crate::envelope::enveloped;
 use bytes::Bytes;
 use omni_codec::{body, bounds};
 use omni_generation::InvalidRequest;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Most documents of a request.
 const MOST_DOCUMENTS: usize = 4096;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct RerankBody {
+#[schemars(rename = "NativeRerankRequest")]
+pub(crate) struct RerankBody {
     query: String,
     contexts: Vec<Context>,
     top_k: Option<u32>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "NativeRerankContext")]
 struct Context {
     text: String,
 }
@@ -35,13 +38,15 @@ pub struct RerankRequest {
     pub top_k: usize,
 }
 
-#[derive(Debug, Serialize)]
-struct RerankAnswer {
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "NativeRanking")]
+pub(crate) struct RerankAnswer {
     /// The best first.
     response: Vec<RerankResult>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "NativeRankingResult")]
 struct RerankResult {
     /// Number of the document in the request.
     id: usize,

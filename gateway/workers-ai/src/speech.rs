@@ -4,6 +4,7 @@ use omni_codec::body::{self, Unsupported};
 use omni_codec::bounds;
 use omni_generation::InvalidRequest;
 use omni_openai::audio::SpeechFormat;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 /// Longest text, in bytes.
@@ -12,9 +13,10 @@ const LONGEST_INPUT: usize = 64 * 1024;
 const UNSUPPORTED: Unsupported =
     &[("bit_rate", "the model decides"), ("container", "the model decides"), ("sample_rate", "the model decides")];
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct SpeechBody {
+#[schemars(rename = "NativeSpeechRequest")]
+pub(crate) struct SpeechBody {
     prompt: Option<String>,
     text: Option<String>,
     lang: Option<String>,

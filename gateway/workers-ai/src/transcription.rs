@@ -7,6 +7,7 @@ use omni_codec::body::{self, Unsupported};
 use omni_codec::{TextOr, bounds};
 use omni_generation::InvalidRequest;
 use omni_openai::audio::{Transcript, vtt};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Longest hint, in bytes.
@@ -22,9 +23,10 @@ const UNSUPPORTED: Unsupported = &[
     ("prefix", "send it as `initial_prompt`"),
 ];
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct TranscriptionBody {
+#[schemars(rename = "NativeTranscriptionRequest")]
+pub(crate) struct TranscriptionBody {
     audio: TextOr<Vec<u8>>,
     language: Option<String>,
     source_lang: Option<String>,
@@ -34,8 +36,9 @@ struct TranscriptionBody {
     vad_filter: Option<bool>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[schemars(rename = "NativeTranscriptionTask")]
 enum Task {
     Transcribe,
     Translate,
@@ -90,8 +93,9 @@ pub fn transcription_request(json: &[u8]) -> Result<TranscriptionRequest, Invali
     Ok(TranscriptionRequest { audio, language, prompt: body.initial_prompt, translate })
 }
 
-#[derive(Debug, Serialize)]
-struct TranscriptionAnswer<'a> {
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "NativeTranscription")]
+pub(crate) struct TranscriptionAnswer<'a> {
     text: &'a str,
     word_count: usize,
     vtt: String,
@@ -100,7 +104,8 @@ struct TranscriptionAnswer<'a> {
     segments: Vec<AnswerSegment<'a>>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "NativeTranscriptionInfo")]
 struct Info<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     language: Option<&'a str>,
@@ -108,7 +113,8 @@ struct Info<'a> {
     duration: Option<f64>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "NativeTranscriptionSegment")]
 struct AnswerSegment<'a> {
     start: f64,
     end: f64,

@@ -16,6 +16,7 @@ const MOST_BLOCKS: usize = 16_384;
 #[serde(deny_unknown_fields)]
 pub(crate) struct InputMessage {
     /// `user` or `assistant`.
+    #[schemars(extend("enum" = ["user", "assistant"]))]
     role: String,
     /// Text, or blocks.
     content: TextOr<Vec<InputBlock>>,

@@ -39,6 +39,7 @@ pub struct MessageRequest {
     /// Model.
     model: String,
     /// Conversation, oldest message first. An answer continues a last message of the assistant.
+    #[schemars(length(min = 1))]
     messages: Vec<InputMessage>,
     /// Most tokens of the answer.
     #[schemars(range(min = 1))]
@@ -49,12 +50,13 @@ pub struct MessageRequest {
     #[schemars(range(min = 0.0, max = 1.0))]
     temperature: Option<f32>,
     /// Share of probability that is sampled from.
-    #[schemars(range(min = 0.0, max = 1.0))]
+    #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0))]
     top_p: Option<f32>,
     /// Number of tokens that is sampled from.
     #[schemars(range(min = 0, max = 4_294_967_295_i64))]
     top_k: Option<i64>,
     /// Texts that end the answer.
+    #[schemars(extend("minLength" = 1, "maxItems" = 16))]
     stop_sequences: Option<Vec<String>>,
     /// Streamed answer.
     stream: Option<bool>,
@@ -82,6 +84,7 @@ pub struct MessageRequest {
 #[serde(deny_unknown_fields)]
 struct SystemBlock {
     /// `text`.
+    #[schemars(extend("const" = "text"))]
     r#type: String,
     /// Text.
     text: String,
@@ -98,6 +101,7 @@ struct SystemBlock {
 #[serde(deny_unknown_fields)]
 struct Thinking {
     /// `enabled`, `disabled` or `adaptive`.
+    #[schemars(extend("enum" = ["enabled", "disabled", "adaptive"]))]
     r#type: String,
     /// Tokens for reasoning, below `max_tokens`.
     budget_tokens: Option<u32>,
@@ -110,6 +114,7 @@ struct Thinking {
 #[serde(deny_unknown_fields)]
 struct OutputConfig {
     /// `low`, `medium`, `high`, `xhigh` or `max`.
+    #[schemars(extend("enum" = ["none", "minimal", "low", "medium", "high", "xhigh", "max", null]))]
     effort: Option<String>,
     /// Form of the answer.
     format: Option<OutputFormat>,

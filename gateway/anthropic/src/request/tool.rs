@@ -19,6 +19,7 @@ pub(crate) struct InputTool {
     /// `custom`, or absent.
     r#type: Option<String>,
     /// Name.
+    #[schemars(regex(pattern = "^[A-Za-z0-9_.:/-]+$"))]
     name: String,
     /// Purpose, for the model.
     description: Option<String>,

@@ -57,6 +57,7 @@ pub struct ChatRequest {
     /// Model.
     model: String,
     /// Conversation, oldest message first.
+    #[schemars(length(min = 1))]
     messages: Vec<ChatMessage>,
     /// Most tokens of the answer.
     #[schemars(range(min = 1))]
@@ -70,7 +71,7 @@ pub struct ChatRequest {
     #[schemars(range(min = 0.0, max = 2.0))]
     temperature: Option<f32>,
     /// Share of probability that is sampled from.
-    #[schemars(range(min = 0.0, max = 1.0))]
+    #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0))]
     top_p: Option<f32>,
     /// Number of tokens that is sampled from; 0 and -1: all.
     #[schemars(range(min = -1, max = 4_294_967_295_i64))]
@@ -85,7 +86,7 @@ pub struct ChatRequest {
     #[schemars(range(min = -2.0, max = 2.0))]
     presence_penalty: Option<f32>,
     /// Factor against repetition.
-    #[schemars(range(min = 0.0, max = 10.0))]
+    #[schemars(range(max = 10.0), extend("exclusiveMinimum" = 0))]
     repetition_penalty: Option<f32>,
     /// Bias of tokens, by their ids.
     logit_bias: Option<LogitBias>,
@@ -94,6 +95,7 @@ pub struct ChatRequest {
     /// Generation beyond end tokens.
     ignore_eos: Option<bool>,
     /// Texts that end the answer.
+    #[schemars(extend("minLength" = 1, "maxItems" = 16))]
     stop: Option<TextOr<Vec<String>>>,
     /// Number of answers.
     #[schemars(range(min = 1, max = 16))]
@@ -117,6 +119,7 @@ pub struct ChatRequest {
     /// Options of the stream.
     stream_options: Option<StreamOptions>,
     /// Effort of reasoning.
+    #[schemars(extend("enum" = ["none", "minimal", "low", "medium", "high", "xhigh", "max", null]))]
     reasoning_effort: Option<String>,
     /// Variables of the chat template.
     chat_template_kwargs: Option<RawMembers>,
@@ -131,15 +134,18 @@ pub struct ChatRequest {
     /// Session, where `prompt_cache_key` is absent.
     user: Option<String>,
     /// `text` alone.
+    #[schemars(extend("items" = { "const": "text" }))]
     modalities: Option<Vec<String>>,
     /// Accepted without effect.
     metadata: Option<Object>,
     /// Accepted without effect if `in_memory`.
+    #[schemars(extend("enum" = ["in_memory", null]))]
     prompt_cache_retention: Option<String>,
     /// Accepted without effect.
     #[serde(rename = "safety_identifier")]
     _safety_identifier: Option<String>,
     /// Accepted without effect if `auto` or `default`.
+    #[schemars(extend("enum" = ["auto", "default", null]))]
     service_tier: Option<String>,
     /// Accepted if `false`.
     store: Option<bool>,

@@ -58,7 +58,7 @@ pub struct CompletionRequest {
     #[schemars(range(min = 0.0, max = 2.0))]
     temperature: Option<f32>,
     /// Share of probability that is sampled from.
-    #[schemars(range(min = 0.0, max = 1.0))]
+    #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0))]
     top_p: Option<f32>,
     /// Number of tokens that is sampled from; 0 and -1: all.
     #[schemars(range(min = -1, max = 4_294_967_295_i64))]
@@ -73,7 +73,7 @@ pub struct CompletionRequest {
     #[schemars(range(min = -2.0, max = 2.0))]
     presence_penalty: Option<f32>,
     /// Factor against repetition.
-    #[schemars(range(min = 0.0, max = 10.0))]
+    #[schemars(range(max = 10.0), extend("exclusiveMinimum" = 0))]
     repetition_penalty: Option<f32>,
     /// Bias of tokens, by their ids.
     logit_bias: Option<LogitBias>,
@@ -82,6 +82,7 @@ pub struct CompletionRequest {
     /// Generation beyond end tokens.
     ignore_eos: Option<bool>,
     /// Texts that end an answer.
+    #[schemars(extend("minLength" = 1, "maxItems" = 16))]
     stop: Option<TextOr<Vec<String>>>,
     /// Number of answers to each prompt.
     #[schemars(range(min = 1, max = 16))]
@@ -106,6 +107,7 @@ pub struct CompletionRequest {
     /// Accepted without effect.
     metadata: Option<Object>,
     /// Accepted without effect if `auto` or `default`.
+    #[schemars(extend("enum" = ["auto", "default", null]))]
     service_tier: Option<String>,
 }
 

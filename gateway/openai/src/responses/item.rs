@@ -14,8 +14,10 @@ const MOST_ITEMS: usize = 16_384;
 #[serde(deny_unknown_fields)]
 pub(crate) struct InputItem {
     /// `message` (if absent), `function_call`, `function_call_output` or `reasoning`.
+    #[schemars(extend("enum" = ["message", "function_call", "function_call_output", "reasoning", null]))]
     r#type: Option<String>,
     /// Role of a message: `user`, `assistant`, `system` or `developer`.
+    #[schemars(extend("enum" = ["user", "assistant", "system", "developer", null]))]
     role: Option<String>,
     /// Content of a message or of reasoning.
     content: Option<TextOr<Vec<ItemPart>>>,

@@ -42,12 +42,13 @@ pub struct ResponsesRequest {
     #[schemars(range(min = 0.0, max = 2.0))]
     temperature: Option<f32>,
     /// Share of probability that is sampled from.
-    #[schemars(range(min = 0.0, max = 1.0))]
+    #[schemars(range(max = 1.0), extend("exclusiveMinimum" = 0))]
     top_p: Option<f32>,
     /// Number of alternatives for each token; needs `message.output_text.logprobs` in `include`.
     #[schemars(range(min = 0, max = 20))]
     top_logprobs: Option<u8>,
     /// `message.output_text.logprobs`; `reasoning.encrypted_content` is accepted: reasoning is in the answer as it is.
+    #[schemars(extend("items" = { "enum": ["message.output_text.logprobs", "reasoning.encrypted_content"] }))]
     include: Option<Vec<String>>,
     /// Tools: functions.
     #[schemars(with = "Option<Vec<ToolDefinition>>")]
@@ -80,10 +81,13 @@ pub struct ResponsesRequest {
     /// Accepted if `false`.
     background: Option<bool>,
     /// Accepted if `disabled`.
+    #[schemars(extend("enum" = ["disabled", null]))]
     truncation: Option<String>,
     /// Accepted without effect if `auto` or `default`.
+    #[schemars(extend("enum" = ["auto", "default", null]))]
     service_tier: Option<String>,
     /// Accepted without effect if `in_memory`.
+    #[schemars(extend("enum" = ["in_memory", null]))]
     prompt_cache_retention: Option<String>,
     /// `null`.
     previous_response_id: Option<Unstored>,
@@ -148,6 +152,7 @@ struct TextFormat {
 #[serde(deny_unknown_fields)]
 struct ReasoningConfig {
     /// Effort.
+    #[schemars(extend("enum" = ["none", "minimal", "low", "medium", "high", "xhigh", "max", null]))]
     effort: Option<String>,
     /// Accepted without effect: reasoning is in the answer as it is.
     #[serde(rename = "summary")]
