@@ -109,8 +109,10 @@ const LOOP: &str = "asyncio_default_test_loop_scope=session";
 
 /// Runs a file of `tests/clients` against a node.
 fn run_clients(node: &Node, file: &str) {
-    let address = format!("http://{}", node.data_address());
-    let tests = runner(file).env("OMNI_URL", address).output().expect("tools of .omni: `make setup` makes them");
+    let (data, admin) = (node.data_address(), node.admin_address());
+    let mut runner = runner(file);
+    runner.env("OMNI_URL", format!("http://{data}")).env("OMNI_ADMIN_URL", format!("http://{admin}"));
+    let tests = runner.output().expect("tools of .omni: `make setup` makes them");
     assert!(tests.status.success(), "{}\n{}", text(&tests), node.log());
 }
 
@@ -146,6 +148,11 @@ fn the_anthropic_sdk_works_unmodified() {
     let node = text_node();
     run_clients(&node, "test_anthropic.py");
     run_clients(&node, "anthropic.test.mjs");
+}
+
+#[test]
+fn answers_have_the_form_of_the_openapi_document() {
+    run_clients(&text_node(), "test_schema.py");
 }
 
 #[test]
