@@ -9,7 +9,7 @@ VENV := .omni/venv/bin
 # Properties run with this many cases in `make soak`: twenty times what `make test` takes.
 SOAK_CASES := 5120
 
-.PHONY: help setup build wheel run check test test-build test-rust test-python clients-test fuzz soak bench sbom deb vm-test gpu-test gpu-bundle gpu-suites
+.PHONY: help setup build wheel run check test test-build test-rust test-python clients-test fuzz corpus vectors soak bench sbom deb vm-test gpu-test gpu-bundle gpu-suites
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,13 @@ clients-test: test-build  ## the clients of others in tests/clients, of PyPI and
 
 fuzz:  ## parsers of foreign bytes, with generated input, a minute each (SECONDS=600 TARGETS="http node")
 	fuzz/run.sh $(or $(SECONDS),60) $(TARGETS)
+
+# Both fetch what belongs to others, with licences of its own, into .omni/.
+corpus: setup  ## the node's renders of public chat templates beside those of jinja2 (needs npm)
+	gateway/chat-template/corpus/run.sh .omni/corpus
+
+vectors: setup  ## llama.cpp's vectors of tool calls and reasoning through the node's parsers
+	gateway/tool-parser/tests/llama_cpp.sh .omni/vectors
 
 # The seed goes first into the record, so that a failure can be run again: make soak SEED=...
 soak: test-build  ## the same properties with full counts; log and seed in .omni/soak/
