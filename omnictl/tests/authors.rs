@@ -241,3 +241,43 @@ fn only_directories_can_be_checked() {
     let missing = folder.path().join("missing");
     insta::assert_snapshot!("check_missing", run(&["check", missing.to_str().unwrap()], folder.path()));
 }
+
+const TEXT: &str = "[model]\nkind = \"text-generation\"\n";
+
+#[test]
+fn a_template_that_cannot_be_used_is_found_with_its_line() {
+    let broken = "{% for m in messages %}\n{{ m.content }\n{% endfor %}\n";
+    let said = check(&[("model.py", HANDLER), ("omni.toml", TEXT), ("chat_template.jinja", broken)]);
+    assert!(
+        said.starts_with("exit 1") && said.contains("chat_template.jinja:2: the template cannot be used: "),
+        "{said}"
+    );
+    let fails = "{% for m in messages %}\n{{ m.content.nothing.at_all }}\n{% endfor %}\n";
+    let said = check(&[("model.py", HANDLER), ("omni.toml", TEXT), ("chat_template.jinja", fails)]);
+    let message = "chat_template.jinja:2: the template fails for a plain message of the user: ";
+    assert!(said.starts_with("exit 1") && said.contains(message), "{said}");
+    let named = "{\"chat_template\": \"{{ messages[0].content.nothing.at_all }}\"}";
+    let said = check(&[("model.py", HANDLER), ("omni.toml", TEXT), ("tokenizer_config.json", named)]);
+    assert!(said.contains("tokenizer_config.json: the template fails for") && said.contains("line 1 of the"), "{said}");
+}
+
+#[test]
+fn conversations_that_a_template_refuses_are_notes() {
+    let template = "{% for m in messages %}\n{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}\n\
+                    {{ m.content }}\n{% endfor %}\n";
+    let said = check(&[("model.py", HANDLER), ("omni.toml", TEXT), ("chat_template.jinja", template)]);
+    assert!(said.starts_with("exit 0"), "{said}");
+    assert!(said.contains("chat_template.jinja:2: refused: no system [") && said.contains(" more]"), "{said}");
+    let said = check(&[("model.py", HANDLER), ("omni.toml", TEXT)]);
+    assert!(said.starts_with("exit 0") && said.contains("conversations are refused"), "{said}");
+}
+
+#[test]
+fn parsers_have_known_names() {
+    let manifest =
+        format!("{TEXT}[chat]\ntool-parser = \"hermes2\"\nreasoning-parser = \"none\"\nrender = \"model\"\n");
+    let said = check(&[("model.py", HANDLER), ("omni.toml", &manifest)]);
+    assert!(said.contains("omni.toml:4: `chat.tool-parser`: there is no parser \"hermes2\""), "{said}");
+    assert!(said.contains("hint: write one of auto, hermes, "), "{said}");
+    assert!(!said.contains("reasoning-parser"), "{said}");
+}

@@ -1,13 +1,15 @@
 //! `omnictl check`: finds everything a node would object to in a model's directory, without a node and without running
 //! it.
 //!
-//! Checks are in files of their own: [`files`], [`manifest`], [`requirements`], [`weights`], [`code`]. Invariants:
+//! Checks are in files of their own: [`files`], [`manifest`], [`requirements`], [`weights`],
+//! [`template`], [`code`]. Invariants:
 //! every finding has a path, a line where there is one, and a hint; nothing of the model is executed.
 
 mod code;
 mod files;
 mod manifest;
 mod requirements;
+mod template;
 mod weights;
 
 use std::fs;
@@ -76,7 +78,7 @@ fn look(
     require_hashes: bool,
     folders: Option<&Weights>,
 ) -> Result<(Vec<Finding>, Vec<String>), Failure> {
-    let (mut findings, notes) = files::check(dir, bounds);
+    let (mut findings, mut notes) = files::check(dir, bounds);
     if findings.iter().any(is_silent) {
         return Ok((findings, notes));
     }
@@ -86,6 +88,9 @@ fn look(
     findings.extend(wrong);
     findings.extend(requirements::check(dir, &manifest, require_hashes));
     findings.extend(weights::check(dir, &manifest, folders));
+    let (wrong, lint) = template::check(dir, &manifest);
+    findings.extend(wrong);
+    notes.extend(lint);
     findings.extend(code::check(dir, &manifest));
     Ok((findings, notes))
 }
@@ -128,4 +133,11 @@ fn text_of(path: &Path, limit: u64) -> Result<Option<String>, Finding> {
             Err(Finding::at(path, None, format!("cannot be read: {error}"), "give its owner the right to read it"))
         }
     }
+}
+
+/// The line of a key in a section of `omni.toml`, if it is written in the usual way.
+fn line_of(path: &Path, section: &str, key: &str) -> Option<usize> {
+    let text = fs::read_to_string(path).ok()?;
+    let mut lines = text.lines().enumerate().skip_while(|(_, line)| line.trim() != section);
+    lines.find(|(_, line)| line.trim_start().starts_with(key)).map(|(before, _)| before + 1)
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use omni_config::Manifest;
 use omni_config::node::Weights;
 
-use super::Finding;
+use super::{Finding, line_of};
 use crate::output::note;
 
 /// `listed`: the folders of the node that takes the model, on this machine.
@@ -22,7 +22,8 @@ pub(super) fn check(dir: &Path, manifest: &Manifest, listed: Option<&Weights>) -
         Err(error) => [ErrorKind::NotFound, ErrorKind::NotADirectory].contains(&error.kind()),
     };
     let path = dir.join("omni.toml");
-    let finding = |message: String, hint: &str| Some(Finding::at(&path, line_of(&path), message, hint));
+    let finding =
+        |message: String, hint: &str| Some(Finding::at(&path, line_of(&path, "[weights]", "source"), message, hint));
     let shown = folder.display();
     match listed {
         Some(listed) if listed.granted(folder).is_none() => finding(
@@ -41,11 +42,4 @@ pub(super) fn check(dir: &Path, manifest: &Manifest, listed: Option<&Weights>) -
         }
         Some(_) | None => None,
     }
-}
-
-/// The line that says it, if it is written in the usual way.
-fn line_of(path: &Path) -> Option<usize> {
-    let text = fs::read_to_string(path).ok()?;
-    let mut lines = text.lines().enumerate().skip_while(|(_, line)| line.trim() != "[weights]");
-    lines.find(|(_, line)| line.trim_start().starts_with("source")).map(|(before, _)| before + 1)
 }
