@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
-_ADVICE = 0.7
+_ADVICE = 0.85
 """Similarity from which on a known name is taken for the one that was meant."""
 _MOST = 4294967295
 LONGEST_NAME = 64
@@ -84,6 +84,13 @@ class Parameters:
         is_flag = isinstance(value, bool) and kind is not bool
         if value is not None and (is_flag or not isinstance(value, kind)):
             raise refusal.wrong_type(self.path(name), f"`{self.path(name)}` is {shown(value)}: it has to be {what}")
+        return value
+
+    def object(self, name: str) -> Any:
+        """An object, which is handed on as it is."""
+        value = self._values.get(name)
+        if value is not None and not isinstance(value, dict):
+            raise refusal.invalid(self.path(name), f"`{self.path(name)}`: it has to be an object")
         return value
 
     def text(self, name: str, longest: int | None = None, required: bool = False) -> str | None:

@@ -52,7 +52,7 @@ _UNSUPPORTED = {
     "moderation": "there is no moderation here",
     "prediction": "no model here takes predicted output",
     "thinking": "use `reasoning_effort`, or send it in `chat_template_kwargs`",
-    "web_search_options": "nothing here searches the web",
+    "web_search_options": "the node does not search the web",
 }
 _TAKEN = ("add_generation_prompt", "chat_template", "continue_final_message", "messages", "tokenize", "tools")
 
@@ -90,7 +90,7 @@ def read(body: bytes) -> Generation:
 
 
 def _check_harmless(given: Parameters) -> None:
-    given.typed("metadata", dict, "an object")
+    given.object("metadata")
     given.text("safety_identifier")
     given.harmless("modalities", (["text"], []), "models answer with `text` alone")
     given.harmless("prompt_cache_retention", ("in_memory", "in-memory"), "only `in_memory` is supported")

@@ -35,13 +35,15 @@ def read(body: bytes) -> Generation:
     """Reads the body of a request. Raises `Refused`."""
     given = parameters.of_body(body, _KNOWN, _UNSUPPORTED)
     model = sampling.read_model(given)
-    given.typed("metadata", dict, "an object")
+    given.object("metadata")
     given.harmless("service_tier", ("auto", "default"), "only `auto` and `default` are supported")
     choices = given.integer("n", 1, sampling.MOST_CHOICES) or 1
     best_of = given.integer("best_of", 0)
     if best_of is not None and best_of != choices:
         raise refusal.unsupported("best_of", "`best_of` has to be `n`: answers are not ranked")
     prompts = read_inputs(given, "prompt", _MOST_PROMPTS)
+    if [] in prompts:
+        raise refusal.invalid("prompt", "a prompt has no tokens")
     if len(prompts) * choices > _MOST_ANSWERS:
         answers = len(prompts) * choices
         message = f"`n` answers to each prompt are {answers}: there may be {_MOST_ANSWERS}"
@@ -83,8 +85,6 @@ def read_inputs(given: Parameters, name: str, most: int) -> list[Input]:
     if not (kinds == {str} or ids):
         message = f"`{name}`: an array has to have texts, token ids or arrays of token ids alone"
         raise refusal.wrong_type(name, message)
-    if ids and not all(inputs):
-        raise refusal.invalid(name, f"`{name}` has an input without tokens")
     return inputs
 
 

@@ -102,7 +102,8 @@ def _part(value: Any, role: str, at: str) -> Json:
         data, form = sound.text("data", required=True), sound.text("format", 16, required=True)
         return {"type": kind, kind: {"data": data, "format": form}}
     image = Parameters(part.get(kind), ("url", "detail"), at=part.path(kind))
-    image.word("detail", ("auto", "low", "high"))
+    if image.text("detail") not in (None, "auto", "low", "high"):
+        raise refusal.invalid(image.path("detail"), "`detail` has to be `auto`, `low` or `high`")
     url = image.text("url", required=True) or ""
     head, comma, data = url.partition(",")
     is_data = head.startswith("data:image/") and head.endswith(";base64") and comma and data
@@ -116,17 +117,22 @@ def _part(value: Any, role: str, at: str) -> Json:
 def _call(value: Any, at: str) -> Json:
     """A call that the assistant made: `{"id", "type", "function": {"name", "arguments"}}`, or without `function`."""
     call = Parameters(value, None, at=at)
-    if call.text("type") not in (None, "function"):
-        raise refusal.unsupported(call.path("type"), "only calls of the type `function` are supported")
+    kind = call.text("type") or "function"
+    if kind != "function":
+        message = f"calls of the type `{kind[:32]}` are not supported: the type has to be `function`"
+        raise refusal.unsupported(call.path("type"), message)
     function = call
     if call.has("function"):
         function = Parameters(call.get("function"), None, at=call.path("function"))
     elif not call.has("name"):
         raise refusal.missing(call.path("function"))
     name = function.text("name", required=True)
-    arguments = function.typed("arguments", (str, dict), "a string")
+    arguments = function.get("arguments")
     if isinstance(arguments, dict):
         arguments = _json.encode(arguments).decode()
+    if not isinstance(arguments, (str, type(None))):
+        path = f"{at}.function.arguments"
+        raise refusal.wrong_type(path, f"`{path}` has to be a string")
     made: Json = {"type": "function", "function": {"name": name, "arguments": arguments or "{}"}}
     identity = call.text("id")
     return made if identity is None else {"id": identity, **made}
@@ -153,7 +159,7 @@ def read_tools(given: Parameters, name: str = "tools", any_form: bool = False) -
         if not _ALLOWED.issuperset(called):
             path = function.path("name")
             raise refusal.invalid(path, f"`{path}` may have letters, digits and `_-.:/`")
-        function.typed("parameters", dict, "an object")
+        function.object("parameters")
         if called in names:
             raise refusal.invalid(f"{name}[{at}]", f"there are two tools with the name `{called}`")
         names.add(called)

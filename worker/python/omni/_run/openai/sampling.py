@@ -172,7 +172,7 @@ def read_format(given: Parameters) -> ResponseFormat | None:
         return None if kind == "text" else ResponseFormat(kind)
     if not told.has("json_schema"):
         raise refusal.missing("response_format.json_schema")
-    schema = told.typed("json_schema", dict, "an object")
+    schema = told.object("json_schema")
     return ResponseFormat(kind, schema["schema"] if schema.get("schema") is not None else schema)
 
 
