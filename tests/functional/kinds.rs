@@ -237,6 +237,31 @@ fn recordings_over_the_run_api_are_files_or_json() {
 }
 
 #[test]
+fn recordings_that_wait_for_a_cold_model_are_passed_to_the_successor() {
+    let code = format!("{HEAR}\ndef setup(context):\n    import time\n    time.sleep(2)\n").leak();
+    let manifest = "[model]\nkind = \"speech-to-text\"\n[scaling]\nconcurrency = 4\n";
+    let mut node = Node::builder().model("hear", &[("model.py", code), ("omni.toml", manifest)]).start();
+    let http = node.http();
+    std::thread::scope(|scope| {
+        let form = scope.spawn(|| {
+            let body = form(&[("model", "hear")], &pattern(2 * MIB));
+            http.request("POST", "/v1/audio/transcriptions", &[FORM], &body).json()["text"].clone()
+        });
+        let file = scope.spawn(|| {
+            let answer = http.request("POST", "/ai/run/hear", &[("content-type", "audio/mpeg")], &pattern(2 * MIB));
+            answer.json()["result"]["text"].clone()
+        });
+        let json = scope.spawn(|| http.run("hear", &json!({ "audio": "bW9v" })).json()["result"]["text"].clone());
+        wait_for("the model to be started", PATIENCE, || (node.model("hear").queued == 3).then_some(()));
+        node.upgrade();
+        for (waiting, length) in [(form, 2 * MIB), (file, 2 * MIB), (json, 3)] {
+            assert_eq!(heard(&waiting.join().unwrap())["bytes"], length, "{}", node.log());
+        }
+    });
+    node.stop();
+}
+
+#[test]
 fn speech_is_streamed_in_its_media_type() {
     let node = node().start();
     let speak = |more: &Value| {

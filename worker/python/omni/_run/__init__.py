@@ -11,6 +11,7 @@
     handling     calls of the handler: deadline, frames, failures
     answer       the answer to one request, as a node writes it
     native       the run API, for models of any kind
+    native_task  the run API, for models that rank, transcribe, speak and draw
     native_text  the run API, for models that generate text
     openai       the OpenAI API
     template     chat templates

@@ -10,7 +10,7 @@ import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
-from omni._run import admission, native_text
+from omni._run import admission, native_task, native_text
 from omni._run.answer import Answer, Gone
 from omni._run.job import Head
 from omni._run.native import Run
@@ -79,6 +79,8 @@ class Server(ThreadingHTTPServer):
 
     def run(self, head: Head, body: bytes) -> Job:
         """Reads a request of the run API. Raises `Refused`."""
+        if self.manifest.kind in native_task.KINDS and self.manifest.is_read:
+            return native_task.KINDS[self.manifest.kind](head, body)
         if self.manifest.kind != TEXT or not self.manifest.is_read:
             return Run(head, body)
         text = Text(head, native_text.read(self.model, body), NativeEncoder, self.manifest, self._template)

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
     Json = dict[str, Any]
 
-_MOST_INPUTS = 4096
+MOST_INPUTS = 4096
 _MOST_IMAGES = 10
-_LONGEST_PROMPT = 32 * 1024
-_LONGEST_INPUT = 64 * 1024
+LONGEST_PROMPT = 32 * 1024
+LONGEST_INPUT = 64 * 1024
 _LONGEST_VOICE = 256
-_SIDES = (16, 4096)
-_FORMATS = ("mp3", "opus", "aac", "flac", "wav", "pcm")
+SIDES = (16, 4096)
+FORMATS = ("mp3", "opus", "aac", "flac", "wav", "pcm")
 
 
 class EmbeddingTask:
@@ -50,7 +50,7 @@ class EmbeddingTask:
         known = ("dimensions", "encoding_format", "input", "model", "user")
         given = parameters.of_body(body, known, self._UNSUPPORTED)
         self.model = sampling.read_model(given)
-        self._inputs = read_inputs(given, "input", _MOST_INPUTS)
+        self._inputs = read_inputs(given, "input", MOST_INPUTS)
         for at, one in enumerate(self._inputs):
             if not one:
                 raise refusal.invalid(f"input[{at}]", f"`input[{at}]` is empty")
@@ -103,7 +103,7 @@ class RerankTask:
         given = parameters.of_body(body, known, self._UNSUPPORTED)
         self.model = sampling.read_model(given)
         self._query = given.text("query", required=True) or ""
-        documents = given.items("documents", _MOST_INPUTS, required=True)
+        documents = given.items("documents", MOST_INPUTS, required=True)
         self._documents = [_document(one, at) for at, one in enumerate(documents)]
         self._top = given.integer("top_n", 1)
         self._returns = given.flag("return_documents") is not False
@@ -112,7 +112,7 @@ class RerankTask:
     def answer(self, calls: Handling, client: Answer) -> None:
         """Answers the request."""
         asked = Rerank(self._query, self._documents, self._top)
-        value = _value(calls, self.head.request(tasks.to_json(asked), self.kind, self._session))
+        value = value_of(calls, self.head.request(tasks.to_json(asked), self.kind, self._session))
         scores: list[float] = value["scores"]
         ranked = sorted(range(len(scores)), key=lambda at: -scores[at])[: self._top]
         results: list[Json] = [{"index": at, "relevance_score": scores[at]} for at in ranked]
@@ -145,11 +145,11 @@ class SpeechTask:
         given = parameters.of_body(body, known, self._UNSUPPORTED)
         self.model = sampling.read_model(given)
         given.harmless("stream_format", ("audio",), "sound is sent as bytes: send `audio`, or leave it out")
-        text = given.text("input", _LONGEST_INPUT, required=True) or ""
+        text = given.text("input", LONGEST_INPUT, required=True) or ""
         if isinstance(given.get("voice"), dict):
             raise refusal.unsupported("voice", "voices are not stored: send the name of one")
         voice = given.text("voice", _LONGEST_VOICE)
-        form = given.word("response_format", _FORMATS) or "mp3"
+        form = given.word("response_format", FORMATS) or "mp3"
         self._asked = TextToSpeech(text, voice, form, given.number("speed", 0.25, 4) or 1.0)
 
     def answer(self, calls: Handling, client: Answer) -> None:
@@ -180,7 +180,7 @@ class ImageTask:
         given.harmless("stream", (False,), "images come as a whole: leave it out")
         width, height = _size(given)
         self._asked = TextToImage(
-            given.text("prompt", _LONGEST_PROMPT, required=True) or "",
+            given.text("prompt", LONGEST_PROMPT, required=True) or "",
             given.text("negative_prompt") or None,
             given.integer("n", 1, _MOST_IMAGES) or 1,
             width,
@@ -191,7 +191,7 @@ class ImageTask:
 
     def answer(self, calls: Handling, client: Answer) -> None:
         """Answers the request."""
-        images = _value(calls, self.head.request(tasks.to_json(self._asked), self.kind))["images"]
+        images = value_of(calls, self.head.request(tasks.to_json(self._asked), self.kind))["images"]
         client.json({"created": int(time.time()), "data": [{"b64_json": image["data"]} for image in images]})
 
 
@@ -201,13 +201,13 @@ def _size(given: Parameters) -> tuple[int | None, int | None]:
         return None, None
     found = re.fullmatch(r"([0-9]{1,6})x([0-9]{1,6})", size)
     sides = [int(side) for side in found.groups()] if found else []
-    if not sides or not all(_SIDES[0] <= side <= _SIDES[1] for side in sides):
+    if not sides or not all(SIDES[0] <= side <= SIDES[1] for side in sides):
         message = "`size` has to be `auto`, or width and height from 16 to 4096 like `1024x1024`"
         raise refusal.invalid("size", message)
     return sides[0], sides[1]
 
 
-def _value(calls: Handling, request: Any) -> Json:
+def value_of(calls: Handling, request: Any) -> Json:
     """The JSON object that the handler answers with."""
     value = _json.decode(calls.content(calls.call(request)))
     calls.in_time()
