@@ -84,7 +84,7 @@ def read_inputs(given: Parameters, name: str, most: int) -> list[Input]:
     ids = all(isinstance(one, list) and all(map(_is_token, one)) for one in inputs)
     if not (kinds == {str} or ids):
         message = f"`{name}`: an array has to have texts, token ids or arrays of token ids alone"
-        raise refusal.wrong_type(name, message)
+        raise refusal.invalid(name, message)
     return inputs
 
 
