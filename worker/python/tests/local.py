@@ -90,3 +90,12 @@ def answered(port):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     with contextlib.closing(connection):
         return json.loads(ask(connection, 1)[2])["result"]
+
+
+def multipart(fields, boundary="x"):
+    """A form of names, further parameters and contents."""
+    parts = [
+        f'--{boundary}\r\ncontent-disposition: form-data; name="{name}"{extra}\r\n\r\n'.encode() + content + b"\r\n"
+        for name, extra, content in fields
+    ]
+    return b"".join(parts) + f"--{boundary}--\r\n".encode()

@@ -79,6 +79,25 @@ def test_a_recipe_works_as_its_page_says(page, tmp_path):
         log.close()
 
 
+def test_the_example_of_the_readme_streams_an_answer(tmp_path):
+    pytest.importorskip("openai")
+    for name in ("jinja2", "markupsafe"):  # for the template, which a node renders by itself
+        module = pytest.importorskip(name)
+        (tmp_path / name).symlink_to(Path(module.__file__).parent)
+    (code,) = re.findall(r"^```python\n(from openai.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+    command = [interpreter("chat"), "-m", "omni", "run", str(ROOT / "models" / "chat"), "--port", "0"]
+    environment = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join([ENVIRONMENT["PYTHONPATH"], str(tmp_path)])}
+    run = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        port = await_line(run.stdout, "/ai/run/chat").split(":")[2].split("/")[0]
+        client = [sys.executable, "-c", code.replace(":8080", f":{port}")]
+        told = subprocess.run(client, capture_output=True, text=True, timeout=240)
+        assert "Paris" in told.stdout, told.stderr
+    finally:
+        run.kill()
+        run.communicate(timeout=20)
+
+
 @pytest.mark.parametrize("page", EXAMPLES)
 def test_requirements_are_those_of_the_example(page):
     files, _ = blocks(page)

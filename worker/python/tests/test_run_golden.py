@@ -7,10 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
+from local import multipart
 
 from omni import TextGeneration, Token, Usage
 from omni._run.guard import Call, Delta
+from omni._run.job import Head
 from omni._run.openai import chat, completion
+from omni._run.openai.audio import TranscriptionTask
 from omni._run.openai.encoder import ChatEncoder, Choice, CompletionEncoder
 from omni._run.openai.sampling import Generation
 from omni._run.refusal import Refused
@@ -64,6 +67,26 @@ def scenarios(api, name):
     """Sections of a golden file by their names."""
     sections = re.split(r"^## (.*)\n", golden(api, name), flags=re.MULTILINE)[1:]
     return dict(zip(sections[::2], sections[1::2]))
+
+
+def transcription(format, language=None):
+    fields = {"model": b"whisper", "response_format": format.encode(), "language": language}
+    told = [(name, "", content) for name, content in fields.items() if content]
+    body = multipart([*told, ("file", '; filename="a.wav"', b"RIFF")])
+    return TranscriptionTask(Head("i", [], None, 0.0), body, "multipart/form-data; boundary=x", translate=False)
+
+
+def test_transcriptions_of_all_formats():
+    parts = [{"start": 0.0, "end": 1.25, "text": " Hi."}, {"start": 1.25, "end": 3725.5, "text": "There\n\n--> you"}]
+    full = {"text": "Hi. There --> you", "language": "english", "duration": 3725.5, "segments": parts}
+    made = ""
+    for format in ("json", "text", "srt", "verbose_json", "vtt"):
+        kind, body = transcription(format).rendered(full)
+        made += f"## {format}: {kind}\n{body.decode()}\n"
+    for format in ("srt", "vtt", "verbose_json"):
+        _, body = transcription(format, b"en").rendered({"text": "Hi"})
+        made += f"## {format}, text alone\n{body.decode()}\n"
+    assert made.rstrip() == golden("audio", "answers_of_all_formats").rstrip()
 
 
 def encoder(api, model, choices, usage=False, logprobs=None):

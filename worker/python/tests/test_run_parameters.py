@@ -6,6 +6,7 @@ import json
 import random
 
 import pytest
+from local import multipart
 
 from omni._run import form, native_text
 from omni._run.job import Head
@@ -77,14 +78,6 @@ def test_any_value_of_any_parameter_is_read_or_refused(api):
     for body in (b"", b"[]", b"7", b"{", b"\xff", b"[" * 100_000, b'{"a": NaN}', b'{"model": "\\ud800"}'):
         with pytest.raises(Refused):
             read(body)
-
-
-def multipart(fields, boundary="x"):
-    parts = [
-        f'--{boundary}\r\ncontent-disposition: form-data; name="{name}"{extra}\r\n\r\n'.encode() + content + b"\r\n"
-        for name, extra, content in fields
-    ]
-    return b"".join(parts) + f"--{boundary}--\r\n".encode()
 
 
 FORM = multipart(

@@ -30,7 +30,7 @@ def read(body: bytes, media_type: str) -> tuple[list[tuple[str, str]], dict[str,
     head["content-type"] = media_type
     boundary = head.get_param("boundary")
     if head.get_content_type() != "multipart/form-data" or not isinstance(boundary, str) or not boundary:
-        message = "this route takes a form: send `content-type: multipart/form-data` with its boundary"
+        message = "the request's body is not a form: its `content-type` has to be `multipart/form-data`"
         raise refusal.invalid(None, message)
     fields: list[tuple[str, str]] = []
     files: dict[str, File] = {}
@@ -77,5 +77,5 @@ def _part(part: bytes) -> tuple[str, File | None, bytes]:
     if "name" not in told:
         raise refusal.invalid(None, "the form is broken: a field has no name")
     name, filename = (_QUOTED.sub('"', told[key]) if key in told else None for key in ("name", "filename"))
-    is_file = filename is not None or "filename*" in told
+    is_file = filename is not None or "filename*" in told or name == "file"
     return name or "", File(content, filename, headers.get("content-type")) if is_file else None, content

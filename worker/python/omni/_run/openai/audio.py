@@ -37,9 +37,14 @@ class TranscriptionTask:
         """`translate`: the text is to be English."""
         self.head = head
         fields, files = form.read(body, media_type)
+        for name in files:
+            if name != "file":
+                _check(name, "")
         if "file" not in files:
             raise refusal.missing("file")
         self._file = files["file"].content
+        if not self._file:
+            raise refusal.invalid("file", "`file` is empty")
         self.model = ""
         self._format = "json"
         self._translate = translate
@@ -64,6 +69,8 @@ class TranscriptionTask:
             self._parameters[name] = _temperature(value)
         elif name == "prompt" or (name == "language" and not self._translate):
             longest = _LONGEST_LANGUAGE if name == "language" else _LONGEST_PROMPT
+            if not value:
+                raise refusal.invalid(name, f"`{name}` is empty")
             if len(value.encode()) > longest:
                 raise refusal.invalid(name, f"`{name}` is longer than {longest} bytes")
             self._parameters[name] = value
@@ -77,16 +84,20 @@ class TranscriptionTask:
         calls.in_time()
         if not isinstance(value, dict):
             raise refusal.unsendable("the handler's parameter needs the annotation `SpeechToText`")
-        if self._format == "json":
-            client.json({"text": value["text"]})
-        elif self._format == "verbose_json":
-            client.json(self._verbose(value))
-        elif self._format == "text":
-            client.document(200, "text/plain; charset=utf-8", f"{value['text']}\n".encode())
-        elif self._format == "srt":
-            client.document(200, "application/x-subrip", srt(value).encode())
-        else:
-            client.document(200, "text/vtt", vtt(value).encode())
+        client.document(200, *self.rendered(value))
+
+    def rendered(self, value: Json) -> tuple[str, bytes]:
+        """Media type and body of the answer with this transcription."""
+        if self._format in ("json", "verbose_json"):
+            told = self._verbose(value) if self._format == "verbose_json" else {"text": value["text"]}
+            return "application/json", _json.encode(told)
+        if self._format == "text":
+            return "text/plain; charset=utf-8", f"{value['text']}\n".encode()
+        return (
+            ("application/x-subrip", srt(value).encode())
+            if self._format == "srt"
+            else ("text/vtt", vtt(value).encode())
+        )
 
     def _verbose(self, value: Json) -> Json:
         segments = value.get("segments", [])
