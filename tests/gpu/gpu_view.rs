@@ -68,7 +68,7 @@ ends = threading.Event()
 thread = threading.Thread(target=ends.wait)
 thread.start()
 comm = f"/proc/self/task/{thread.native_id}/comm"
-with open(comm, "wb", 0) as file:
+with open(comm, "wb", 0) as file:  # as `fopen` does: it is made if it is not there, and truncated
     file.write(b"named")
 name = open(comm).read()
 ends.set()

@@ -45,14 +45,14 @@ pub(crate) fn begin() -> Result<(), Error> {
     Ok(())
 }
 
-/// Names this thread, as it is named already, in the way in which the driver names a thread of its own: by the kernel's file.
+/// Names this thread, as it is named already, in the way in which the driver names a thread of its own: by the kernel's file, as `fopen` opens it.
 /// Measured with driver 580: `cuInit` fails where that cannot be written.
 fn name_thread() -> io::Result<()> {
     let thread = fs::canonicalize("/proc/thread-self")?;
     let number = thread.file_name().unwrap_or_default();
     let comm = Path::new("/proc/self/task").join(number).join("comm");
     let name = fs::read(&comm)?;
-    OpenOptions::new().write(true).open(&comm)?.write_all(name.trim_ascii_end())
+    OpenOptions::new().write(true).create(true).truncate(true).open(&comm)?.write_all(name.trim_ascii_end())
 }
 
 /// # Errors

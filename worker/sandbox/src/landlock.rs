@@ -33,8 +33,8 @@ pub(super) fn restrict(spec: &SandboxSpec, gpu: bool) -> Result<Option<i32>, Ste
         rules = allow(rules, path, all)?;
     }
     if !spec.devices.is_empty() {
-        // Names of threads: the mounts leave a process no more than its own files there.
-        rules = allow(rules, Path::new("/proc"), AccessFs::ReadFile | AccessFs::ReadDir | AccessFs::WriteFile)?;
+        // Names of threads, which the driver opens to truncate: the mounts leave a process no more than its own files there.
+        rules = allow(rules, Path::new("/proc"), AccessFs::WriteFile | AccessFs::Truncate)?;
     }
     if spec.cache.is_some() {
         rules = allow(rules, Path::new("/cache"), all)?;
