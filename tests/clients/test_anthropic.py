@@ -30,6 +30,7 @@ def test_a_message(client):
     answer = client.messages.create(model="chat", max_tokens=100, messages=user("hello"))
     assert (answer.content[0].text, answer.stop_reason) == ("You said: hello", "end_turn")
     assert answer.usage.input_tokens > 0 and answer.usage.output_tokens > 0
+    assert answer._request_id
 
 
 def test_a_streamed_message(client):

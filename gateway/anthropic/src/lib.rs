@@ -17,12 +17,17 @@ mod operations;
 pub mod request;
 mod route;
 
+use hyper::header::HeaderName;
+
 pub use answer::{Message, TokenCount, token_count_answer};
 pub use encoder::AnthropicEncoder;
 pub use error::{ErrorBody, error_response};
 pub use operations::API;
 pub use request::{count_request, message_request};
 pub use route::{Route, route};
+
+/// Header with the id of a request, which clients of this API read.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 
 /// Identity of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]

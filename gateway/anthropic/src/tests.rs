@@ -4,7 +4,7 @@
 mod scenarios;
 
 use super::*;
-use omni_generation::{Chat, GenerationRequest, Prompt, ToolChoice};
+use omni_generation::{Chat, Content, GenerationRequest, Part, Prompt, Role, ToolChoice};
 use scenarios::Scenario;
 
 const MINIMAL: &str = r#"{"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}"#;
@@ -94,6 +94,26 @@ fn messages_of_all_blocks() {
     ));
     assert!(chat(&request).template.continue_final_message, "an answer continues the assistant's last message");
     insta::assert_debug_snapshot!(chat(&request).messages);
+}
+
+#[test]
+fn messages_of_one_role_are_one_turn() {
+    let request = read(&messages(
+        r#"{"role": "user", "content": "one"}, {"role": "user", "content": [{"type": "text", "text": "two"}]},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": "s"}, {"type": "text", "text": "a"}]},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "!", "signature": "s"},
+            {"type": "tool_use", "id": "t1", "name": "weather", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "sun"}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t2", "content": "rain"}]},
+        {"role": "user", "content": "and?"}"#,
+    ));
+    let turns = &chat(&request).messages;
+    let text = |text: &str| Part::Text(text.to_owned());
+    let [user, assistant, sun, rain, last] = turns.as_slice() else { panic!("{turns:#?}") };
+    assert_eq!(user.content, Content::Parts(vec![text("one"), text("two")]));
+    assert_eq!((&assistant.content, assistant.tool_calls.len()), (&Content::Text("a".to_owned()), 1));
+    assert_eq!(assistant.reasoning.as_deref(), Some("hm!"));
+    assert_eq!([sun.role, rain.role, last.role], [Role::Tool, Role::Tool, Role::User], "results are not one");
 }
 
 #[test]

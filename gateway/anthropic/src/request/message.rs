@@ -22,14 +22,37 @@ pub(crate) struct InputMessage {
     content: TextOr<Vec<InputBlock>>,
 }
 
-/// Reads the messages of a conversation.
+/// Reads the messages of a conversation. Messages of one role that follow each other are one turn, as the API has it.
 pub(crate) fn read_messages(messages: Vec<InputMessage>) -> Result<Vec<Message>, InvalidRequest> {
     bounds::count("messages", messages.len(), 1..=MOST_MESSAGES)?;
     let mut read = Vec::with_capacity(messages.len());
     for (index, message) in messages.into_iter().enumerate() {
         message.read(&format!("messages[{index}]"), &mut read)?;
     }
-    Ok(read)
+    let mut turns: Vec<Message> = Vec::with_capacity(read.len());
+    for message in read {
+        match turns.last_mut() {
+            Some(last) if last.role == message.role && message.role != Role::Tool => join(last, message),
+            Some(_) | None => turns.push(message),
+        }
+    }
+    Ok(turns)
+}
+
+/// Appends a message to one of the same role.
+fn join(turn: &mut Message, message: Message) {
+    let parts = |content| match content {
+        Content::Absent => Vec::new(),
+        Content::Text(text) => vec![Part::Text(text)],
+        Content::Parts(parts) => parts,
+    };
+    let mut joined = parts(std::mem::replace(&mut turn.content, Content::Absent));
+    joined.extend(parts(message.content));
+    turn.content = if joined.is_empty() { Content::Absent } else { content(joined) };
+    turn.tool_calls.extend(message.tool_calls);
+    if let Some(reasoning) = message.reasoning {
+        turn.reasoning.get_or_insert_default().push_str(&reasoning);
+    }
 }
 
 impl InputMessage {

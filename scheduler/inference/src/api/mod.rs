@@ -19,6 +19,7 @@ use crate::submission::Caller;
 use bytes::Bytes;
 use call::{Call, check_kind};
 use hyper::body::Incoming;
+use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response};
 use omni_anthropic::AnthropicEncoder;
@@ -185,6 +186,14 @@ impl ApiKind {
             Self::Anthropic => omni_anthropic::error_response(failure, str::from_utf8(id).ok()),
         }
     }
+
+    /// Adds the request's id in the API's own header, beside the one that every response has.
+    fn named(self, mut response: Response<AnswerBody>, id: &HeaderValue) -> Response<AnswerBody> {
+        if self == Self::Anthropic {
+            response.headers_mut().insert(omni_anthropic::REQUEST_ID, id.clone());
+        }
+        response
+    }
 }
 
 /// Model of a request, and the end of the client's wait.
@@ -219,7 +228,7 @@ pub(crate) async fn serve(
         Ok(response) => response,
         Err(failure) => kind.error(&failure, id.as_bytes()).map(AnswerBody::full),
     };
-    complete(response, id, body, &parts).await
+    complete(kind.named(response, &id), id, body, &parts).await
 }
 
 /// Refuses a request of one of these APIs, and skips its body if that is small and arrives at once.
@@ -227,7 +236,7 @@ pub(crate) async fn refuse(request: Request<Incoming>, kind: ApiKind, failure: &
     let (parts, body) = request.into_parts();
     let id = request_id(&parts.headers);
     let response = kind.error(failure, id.as_bytes()).map(AnswerBody::full);
-    complete(response, id, IncomingBody::Unread(body), &parts).await
+    complete(kind.named(response, &id), id, IncomingBody::Unread(body), &parts).await
 }
 
 impl ApiRequest<'_> {
