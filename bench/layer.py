@@ -45,8 +45,8 @@ CHAT = f"""
 from omni import Completion, TextGeneration
 {PIECES}
 def handle_request(request: TextGeneration, context):
-    if request.max_tokens and request.max_tokens > 1:
-        return pieces(request.max_tokens)
+    if request.sampling.max_tokens > 1:
+        return pieces(request.sampling.max_tokens)
     return Completion({TEXT!r})
 """
 # As long as those of common models: roles, tools, a loop over messages, conditions on the last one.

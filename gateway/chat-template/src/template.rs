@@ -12,7 +12,7 @@ use crate::source::TemplateSource;
 use crate::syntax::rewrite::unix_lines;
 use crate::syntax::survey::Survey;
 use minijinja::value::{Value, ValueKind, merge_maps};
-use omni_generation::{Chat, InvalidRequest, ToolChoice};
+use omni_generation::{Chat, Content, InvalidRequest, Message, Part, ToolChoice};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -28,6 +28,12 @@ const OUTPUT: usize = 1 << 20;
 
 /// Bytes of prompt for one byte of input.
 const OUTPUT_FACTOR: usize = 8;
+
+/// Fuel of a render that is to be brief: ten times what a conversation of two messages takes.
+const BRIEF_FUEL: u64 = 4_000;
+
+/// Largest input of a render that is to be brief, in bytes.
+const BRIEF_INPUT: usize = 16 * 1024;
 
 /// Fuel of a probe.
 const PROBE_FUEL: u64 = 200_000;
@@ -128,13 +134,28 @@ impl ChatTemplate {
     /// See [`RenderError`], by whose fault it is.
     pub fn render(&self, chat: &Chat, now: i64) -> Result<Rendered, RenderError> {
         let variant = self.variant(chat);
-        self.render_by(&variant.compiled, variant, chat, now)
+        self.render_by(&variant.compiled, variant, chat, (now, bounds))
+    }
+
+    /// Renders a conversation if that takes little: some ten microseconds, and milliseconds where a hostile template does
+    /// nothing but compare large lists. `None`: it takes more.
+    #[must_use]
+    pub fn render_briefly(&self, chat: &Chat, now: i64) -> Option<Result<Rendered, RenderError>> {
+        if size(chat) > BRIEF_INPUT {
+            return None;
+        }
+        let variant = self.variant(chat);
+        let brief = |size| Bounds { fuel: BRIEF_FUEL, ..bounds(size) };
+        match self.render_by(&variant.compiled, variant, chat, (now, brief)) {
+            Err(RenderError::OutOfFuel { .. }) => None,
+            rendered => Some(rendered),
+        }
     }
 
     /// Renders a conversation; errors name the variables that are undefined.
     pub(crate) fn verbose(&self, chat: &Chat, now: i64) -> Result<Rendered, RenderError> {
         let variant = self.variant(chat);
-        self.render_by(&variant.compiled.verbose(), variant, chat, now)
+        self.render_by(&variant.compiled.verbose(), variant, chat, (now, bounds))
     }
 
     fn render_by(
@@ -142,7 +163,7 @@ impl ChatTemplate {
         compiled: &Compiled,
         variant: &Variant,
         chat: &Chat,
-        now: i64,
+        (now, bounds): (i64, impl Fn(usize) -> Bounds),
     ) -> Result<Rendered, RenderError> {
         let form = Form {
             facts: &variant.facts,
@@ -271,6 +292,29 @@ impl Variant {
 
 fn is_offered(chat: &Chat) -> bool {
     !chat.tools.is_empty() && chat.tool_choice != ToolChoice::None
+}
+
+/// Bytes of a conversation, roughly.
+fn size(chat: &Chat) -> usize {
+    let part = |part: &Part| match part {
+        Part::Text(text) => text.len(),
+        Part::Image { .. } | Part::Audio { .. } => 0, // a place in the text stands for it
+    };
+    let content = |content: &Content| match content {
+        Content::Absent => 0,
+        Content::Text(text) => text.len(),
+        Content::Parts(parts) => parts.iter().map(part).sum(),
+    };
+    let message = |message: &Message| {
+        let calls = message.tool_calls.iter().map(|call| call.name.len() + call.arguments.len());
+        let extra = message.extra.iter().map(|(name, value)| name.len() + value.get().len());
+        content(&message.content)
+            + message.reasoning.as_ref().map_or(0, String::len)
+            + calls.chain(extra).sum::<usize>()
+    };
+    let tools = chat.tools.iter().map(|tool| tool.definition.get().len());
+    let variables = chat.template.variables.iter().map(|(name, value)| name.len() + value.get().len());
+    chat.messages.iter().map(message).chain(tools).chain(variables).sum()
 }
 
 fn bounds(size: usize) -> Bounds {

@@ -10,6 +10,7 @@ use omni_supervisor::model::content::Content;
 use omni_tool_parser::{Dialect, ReasoningFormat};
 use std::collections::HashMap;
 use std::io::Read;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
@@ -18,6 +19,8 @@ use tokio::sync::Semaphore;
 const MOST: usize = 256;
 /// Longest file that is read, in bytes: the added tokens of a large vocabulary take a few megabytes.
 const LONGEST: u64 = 64 << 20;
+/// Longest time of a brief render. One that is longer, for the template's sake or another's, is the last of its content.
+const BRIEF: Duration = Duration::from_millis(5);
 /// Advice of a refusal while the launcher does not answer.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -28,6 +31,8 @@ pub(crate) struct TextModel {
     pub(crate) template: Option<Arc<ChatTemplate>>,
     /// Permit of the only render at a time.
     renders: Arc<Semaphore>,
+    /// A render that had to be brief was not: all further ones are aside.
+    is_slow: AtomicBool,
     /// Dialect of tool calls in its output.
     pub(crate) dialect: Dialect,
     /// Form of reasoning in its output.
@@ -127,17 +132,26 @@ impl TextModel {
                 Some(format.ok_or_else(|| TextModelError::unknown("reasoning-parser", name, formats))?)
             }
         };
-        Ok(Self { template, renders: Arc::new(Semaphore::new(1)), dialect, reasoning })
+        let (renders, is_slow) = (Arc::new(Semaphore::new(1)), AtomicBool::new(false));
+        Ok(Self { template, renders, is_slow, dialect, reasoning })
     }
 
-    /// Renders a conversation aside, one at a time for each content: the time of a template is bounded, and may be long, and other
-    /// models are not to wait for it.
+    /// Renders a conversation: at once if that is brief, as it is for most of them; else aside, one at a time for each content. The
+    /// time of a template is bounded, and may be long, and other models are not to wait for it.
     pub(crate) async fn render(
         &self,
         template: &Arc<ChatTemplate>,
         chat: &Chat,
         now: i64,
     ) -> Result<Rendered, RenderError> {
+        if !self.is_slow.load(Ordering::Relaxed) {
+            let began = Instant::now();
+            let rendered = template.render_briefly(chat, now);
+            self.is_slow.fetch_or(began.elapsed() > BRIEF, Ordering::Relaxed);
+            if let Some(rendered) = rendered {
+                return rendered;
+            }
+        }
         let permit = Arc::clone(&self.renders).acquire_owned().await;
         let (template, chat) = (Arc::clone(template), chat.clone());
         let rendered = tokio::task::spawn_blocking(move || {

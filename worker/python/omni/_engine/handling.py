@@ -25,6 +25,7 @@ from omni._engine.batch import Batch
 from omni._engine.connection import Closed, Unusable
 from omni.context import Context, request_now
 from omni.errors import Unserialisable
+from omni.generation import Finish
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,6 +46,26 @@ _JOIN = 16 * 1024
 
 _TOGETHER = 256 * 1024
 """Bytes of a batch's answers that are collected before they are written."""
+
+
+def _joined(number: int, stream: Stream) -> bytes:
+    """All frames of a short stream whose pieces are there: text, and perhaps its end. Nothing for any other."""
+    pieces = stream.chunks
+    if type(pieces) is not tuple and type(pieces) is not list:
+        return b""
+    length = 0
+    for piece in pieces:
+        if type(piece) is str:
+            length += len(piece)
+        elif type(piece) is not Finish:
+            return b""
+    if length > _JOIN:
+        return b""
+    chunks = []
+    for piece in pieces:
+        flags, payload = stream.encode(piece)
+        chunks.append(wire.chunk_header(number, flags, len(payload)) + payload)
+    return b"".join([stream.opening(), *chunks, wire.end(number)])
 
 
 class Handling(ABC):
@@ -244,6 +265,9 @@ class Handling(ABC):
         chunks: Iterable[object] = stream.chunks
         if not hasattr(chunks, "__iter__"):
             raise Unserialisable("an asynchronous stream needs an `async def` handler")
+        whole = _joined(number, stream)
+        if whole:
+            return whole
         self._credit = wire.INITIAL_CREDIT
         source = iter(chunks)
         error = None
