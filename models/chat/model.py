@@ -25,10 +25,11 @@ SEEDS = 0xFFFFFFFF
 BAD_REQUEST = 400
 
 server = None
+folder = None
 
 
 def setup(context):
-    global server
+    global server, folder
     params = xllamacpp.CommonParams()
     params.model.path = str(MODEL)
     params.n_parallel = AT_ONCE
@@ -36,8 +37,10 @@ def setup(context):
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
     params.verbosity = 0
     params.warmup = False
-    # llama.cpp's own HTTP server is not used: it gets a socket that no client can reach.
-    params.hostnames = [f"{tempfile.mkdtemp()}/llama.sock"]
+    # llama.cpp's own HTTP server is not used: it gets a socket that no client can reach, in a folder that is removed at
+    # the end.
+    folder = tempfile.TemporaryDirectory()
+    params.hostnames = [f"{folder.name}/llama.sock"]
     server = xllamacpp.Server(params)
 
 
