@@ -4,6 +4,7 @@
 
 pub mod answer;
 mod api;
+mod aside;
 mod batch;
 mod data;
 mod forward;

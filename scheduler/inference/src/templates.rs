@@ -1,5 +1,6 @@
 //! Chat templates and parsers of models, read from their snapshots once for each content.
 
+use crate::aside::Aside;
 use omni_chat_template::{ChatTemplate, LoadError, RenderError, Rendered, TemplateSource};
 use omni_config::manifest::{AUTO, Kind, Manifest};
 use omni_generation::Chat;
@@ -13,7 +14,6 @@ use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::Semaphore;
 
 /// Most contents whose templates are kept. Templates take some hundred kilobytes each.
 const MOST: usize = 256;
@@ -29,8 +29,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 pub(crate) struct TextModel {
     /// Chat template; `None`: the model has none.
     pub(crate) template: Option<Arc<ChatTemplate>>,
-    /// Permit of the only render at a time.
-    renders: Arc<Semaphore>,
+    /// Threads for renders, and for what clients' schemas take.
+    pub(crate) aside: Aside,
     /// A render that had to be brief was not: all further ones are aside.
     is_slow: AtomicBool,
     /// Dialect of tool calls in its output.
@@ -132,8 +132,7 @@ impl TextModel {
                 Some(format.ok_or_else(|| TextModelError::unknown("reasoning-parser", name, formats))?)
             }
         };
-        let (renders, is_slow) = (Arc::new(Semaphore::new(1)), AtomicBool::new(false));
-        Ok(Self { template, renders, is_slow, dialect, reasoning })
+        Ok(Self { template, aside: Aside::new(), is_slow: AtomicBool::new(false), dialect, reasoning })
     }
 
     /// Renders a conversation: at once if that is brief, as it is for most of them; else aside, one at a time for each content. The
@@ -152,15 +151,9 @@ impl TextModel {
                 return rendered;
             }
         }
-        let permit = Arc::clone(&self.renders).acquire_owned().await;
         let (template, chat) = (Arc::clone(template), chat.clone());
-        let rendered = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            template.render(&chat, now)
-        });
-        rendered
-            .await
-            .unwrap_or_else(|_| Err(RenderError::Template { message: "the render broke off".to_owned(), line: 0 }))
+        let rendered = self.aside.clone().run(move || template.render(&chat, now)).await;
+        rendered.unwrap_or_else(|_| Err(RenderError::Template { message: "the render broke off".to_owned(), line: 0 }))
     }
 }
 

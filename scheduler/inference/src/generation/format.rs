@@ -1,9 +1,14 @@
 //! Validation of answers that must be JSON, for engines that do not constrain their output.
 
 use super::choice::Parts;
+use crate::aside::Aside;
 use omni_generation::{Delta, FinishReason};
 use omni_request_error::Failure;
 use omni_structured_output::Validator;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 /// Check of all choices of an answer. `None`: any text is right, or the engine keeps the form itself.
 #[derive(Debug)]
@@ -11,38 +16,64 @@ pub(crate) struct FormatCheck(Option<Check>);
 
 #[derive(Debug)]
 struct Check {
-    validator: Validator,
+    validator: Arc<Validator>,
+    aside: Aside,
     /// Content of each choice so far.
     contents: Vec<String>,
 }
 
+/// Validation of a choice that has ended: its last parts wait for it.
+pub(crate) struct Validation {
+    choice: usize,
+    parts: Parts,
+    verdict: Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>,
+}
+
+impl fmt::Debug for Validation {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Validation").field("choice", &self.choice).finish_non_exhaustive()
+    }
+}
+
 impl FormatCheck {
-    pub(crate) fn new(validator: Option<Validator>, choices: usize) -> Self {
-        Self(validator.map(|validator| Check { validator, contents: vec![String::new(); choices] }))
+    pub(crate) fn new(validator: Option<Validator>, choices: usize, aside: Aside) -> Self {
+        let check = |validator| Check { validator: Arc::new(validator), aside, contents: vec![String::new(); choices] };
+        Self(validator.map(check))
     }
 
-    /// Adds parts, and validates a choice at its end. An answer of tool calls, or one that was cut by the limit of tokens, has
-    /// another form, and its finish says so.
+    /// Adds parts, and begins to validate a choice at its end. An answer of tool calls, or one that was cut by the limit of
+    /// tokens, has another form, and its finish says so.
     ///
     /// # Errors
-    /// The content is not of the form that was asked for.
-    pub(crate) fn check(&mut self, choice: usize, parts: &Parts) -> Result<(), Failure> {
-        let Some(check) = &mut self.0 else { return Ok(()) };
-        let Some(content) = check.contents.get_mut(choice) else { return Ok(()) };
+    /// The parts, if nothing has to be validated.
+    pub(crate) fn check(&mut self, choice: usize, parts: Parts) -> Result<Validation, Parts> {
+        let Some(check) = &mut self.0 else { return Err(parts) };
+        let Some(content) = check.contents.get_mut(choice) else { return Err(parts) };
         for delta in &parts.deltas {
             if let Delta::Content(text) = delta {
                 content.push_str(text);
             }
         }
-        match &parts.finish {
-            Some(finish) if matches!(finish.reason, FinishReason::Stop { .. }) => {
-                let content = std::mem::take(content);
-                check
-                    .validator
-                    .validate(&content)
-                    .map_err(|violation| Failure::AnswerNotSendable(violation.to_string()))
-            }
-            Some(_) | None => Ok(()),
+        let ends = parts.finish.as_ref().is_some_and(|finish| matches!(finish.reason, FinishReason::Stop { .. }));
+        if !ends {
+            return Err(parts);
         }
+        let (content, validator) = (std::mem::take(content), Arc::clone(&check.validator));
+        let validated = check.aside.clone().run(move || validator.validate(&content));
+        let verdict =
+            async move { validated.await?.map_err(|violation| Failure::AnswerNotSendable(violation.to_string())) };
+        Ok(Validation { choice, parts, verdict: Box::pin(verdict) })
+    }
+}
+
+impl Validation {
+    /// Polls the verdict.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        self.verdict.as_mut().poll(context)
+    }
+
+    /// The choice and its last parts.
+    pub(crate) fn into_parts(self) -> (usize, Parts) {
+        (self.choice, self.parts)
     }
 }

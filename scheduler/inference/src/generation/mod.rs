@@ -13,7 +13,7 @@ pub(crate) mod stream;
 pub(crate) mod whole;
 
 use choice::{Begun, Choice, Parts, Progress};
-use format::FormatCheck;
+use format::{FormatCheck, Validation};
 use omni_generation::Usage;
 use omni_request_error::Failure;
 use std::pin::Pin;
@@ -46,6 +46,8 @@ pub(crate) struct Generation {
     /// Choices for each prompt.
     per_prompt: usize,
     format: FormatCheck,
+    /// Validation that is under way.
+    validation: Option<Validation>,
     deadline: Pin<Box<Sleep>>,
     /// Choice that is polled first: the one after the last that had something.
     first: usize,
@@ -56,7 +58,7 @@ impl Generation {
     /// The answer whose choices were submitted. `per_prompt`: choices for each prompt.
     pub(crate) fn new(choices: Vec<Choice>, per_prompt: usize, format: FormatCheck, deadline: Instant) -> Self {
         let deadline = Box::pin(tokio::time::sleep_until(deadline.into()));
-        Self { choices, per_prompt, format, deadline, first: 0, usage: Usage::default() }
+        Self { choices, per_prompt, format, validation: None, deadline, first: 0, usage: Usage::default() }
     }
 
     /// Next event. Nothing follows an end or a failure.
@@ -65,15 +67,26 @@ impl Generation {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Event> {
-        let count = self.choices.len();
-        for number in (0..count).map(|turn| (self.first + turn) % count.max(1)) {
+        if let Poll::Ready(event) = self.poll_validation(context) {
+            return Poll::Ready(event);
+        }
+        let (count, first) = (self.choices.len(), self.first);
+        for number in (0..count).map(|turn| (first + turn) % count.max(1)) {
+            if self.validation.is_some() {
+                break; // one at a time
+            }
             let Some(choice) = self.choices.get_mut(number).filter(|choice| !choice.is_over()) else { continue };
             if let Poll::Ready(progress) = choice.poll(context) {
                 self.first = number + 1;
-                return Poll::Ready(self.on_progress(number, progress));
+                if let Some(event) = self.on_progress(number, progress) {
+                    return Poll::Ready(event);
+                }
+                if let Poll::Ready(event) = self.poll_validation(context) {
+                    return Poll::Ready(event);
+                }
             }
         }
-        if self.choices.iter().all(Choice::is_over) {
+        if self.validation.is_none() && self.choices.iter().all(Choice::is_over) {
             return Poll::Ready(Event::End(self.usage));
         }
         std::task::ready!(self.deadline.as_mut().poll(context));
@@ -81,20 +94,38 @@ impl Generation {
         Poll::Ready(Event::Failed(Failure::Deadline))
     }
 
-    fn on_progress(&mut self, number: usize, progress: Progress) -> Event {
-        match progress {
+    /// Polls the validation that is under way; pending where there is none.
+    fn poll_validation(&mut self, context: &mut Context<'_>) -> Poll<Event> {
+        let Some(validation) = &mut self.validation else { return Poll::Pending };
+        let verdict = std::task::ready!(validation.poll(context));
+        let parts = self.validation.take().map(Validation::into_parts);
+        Poll::Ready(match (verdict, parts) {
+            (Ok(()), Some((number, parts))) => self.on_parts(number, parts),
+            (Ok(()), None) => Event::Failed(Failure::Died), // it was there
+            (Err(failure), _) => Event::Failed(failure),
+        })
+    }
+
+    /// The event of a choice's progress; `None` while its end is validated.
+    fn on_progress(&mut self, number: usize, progress: Progress) -> Option<Event> {
+        Some(match progress {
             Progress::Begun(begun) => Event::Begun(begun),
             Progress::Failed(failure) => Event::Failed(failure),
             Progress::NotSent => Event::NotSent,
-            Progress::Parts(parts) => {
-                if let Err(failure) = self.format.check(number, &parts) {
-                    return Event::Failed(failure);
+            Progress::Parts(parts) => match self.format.check(number, parts) {
+                Err(parts) => self.on_parts(number, parts),
+                Ok(validation) => {
+                    self.validation = Some(validation);
+                    return None;
                 }
-                if let Some(finish) = &parts.finish {
-                    self.usage.add(finish.usage, !number.is_multiple_of(self.per_prompt));
-                }
-                Event::Parts(number, parts)
-            }
+            },
+        })
+    }
+
+    fn on_parts(&mut self, number: usize, parts: Parts) -> Event {
+        if let Some(finish) = &parts.finish {
+            self.usage.add(finish.usage, !number.is_multiple_of(self.per_prompt));
         }
+        Event::Parts(number, parts)
     }
 }

@@ -24,7 +24,7 @@ use omni_engine_client::AnswerContent;
 use omni_engine_protocol::frame::RequestKind;
 use omni_engine_protocol::task::TokenCount;
 use omni_generation::guard::GuardLimits;
-use omni_generation::{Capabilities, GenerationRequest, OutputGuard, Prompt, ToolChoice};
+use omni_generation::{Capabilities, GenerationRequest, OutputGuard, Prompt, ResponseFormat, ToolChoice};
 use omni_ingress::ReadDeadline;
 use omni_policy::dispatch::hash_name;
 use omni_request_error::Failure;
@@ -58,7 +58,7 @@ impl TextRequest<'_> {
     pub(crate) async fn serve(mut self) -> Result<Response<AnswerBody>, Failure> {
         self.check()?;
         let text_model = self.api.templates.of(self.content, self.deadline).await?;
-        let validator = self.validator()?;
+        let validator = self.validator(&text_model).await?;
         let prompts = self.prompts(&text_model).await?;
         let submitted = Instant::now();
         let permit = self.permit.take();
@@ -135,9 +135,16 @@ impl TextRequest<'_> {
     }
 
     /// Validator of the answers, unless the engine keeps their form itself.
-    fn validator(&self) -> Result<Option<Validator>, Failure> {
+    async fn validator(&self, text_model: &TextModel) -> Result<Option<Validator>, Failure> {
         let capabilities: Capabilities = self.content.manifest.generation.honours.iter().copied().collect();
-        let validator = Validator::new(&self.request.format)?; // a schema that is none is refused in any case
+        // A schema that is none is refused in any case.
+        let validator = match &self.request.format {
+            ResponseFormat::Text => None,
+            format => {
+                let format = format.clone();
+                text_model.aside.clone().run(move || Validator::new(&format)).await??
+            }
+        };
         Ok(validator.filter(|_| !capabilities.constrains(&self.request.format)))
     }
 
@@ -180,7 +187,7 @@ impl TextRequest<'_> {
                 choices.push(Choice::new(submitted, OutputGuard::new(limits), parser, extras));
             }
         }
-        let check = FormatCheck::new(validator, choices.len());
+        let check = FormatCheck::new(validator, choices.len(), text_model.aside.clone());
         Ok(Generation::new(choices, per_prompt, check, self.deadline))
     }
 
