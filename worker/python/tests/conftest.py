@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from peer import Engine, Forked, Link
 
+# Ways of running a handler: its beginning, and the concurrency.
+WAYS = {"serial": ("def", 1), "threads": ("def", 4), "tasks": ("async def", 4)}
+
 
 @pytest.fixture
 def origin(request: pytest.FixtureRequest) -> type[Engine]:
@@ -40,5 +43,23 @@ def serve(start: Callable[..., Engine]) -> Callable[..., tuple[Engine, Link]]:
         engine = start(code, concurrency, **options)
         engine.ready()
         return engine, engine.attach()
+
+    return begin
+
+
+@pytest.fixture(params=list(WAYS))
+def model(
+    request: pytest.FixtureRequest, serve: Callable[..., tuple[Engine, Link]]
+) -> Callable[..., tuple[Engine, Link]]:
+    """Serves a handler of batches with this body, in each way; `SLEEP(s)` waits as that way does."""
+    how, concurrency = WAYS[request.param]
+    sleep = "await asyncio.sleep" if how == "async def" else "time.sleep"
+
+    def begin(body: str, before: str = "", annotation: str = "") -> tuple[Engine, Link]:
+        code = f"import asyncio, os, time\nfrom omni import *\nimport omni\n{before}\n"
+        code += f"{how} handle_batch(requests{annotation}, context):\n" + "\n".join(
+            f"    {line}" for line in body.replace("SLEEP", sleep).strip().splitlines()
+        )
+        return serve(code, concurrency)
 
     return begin

@@ -1,3 +1,5 @@
+//! Sizes of schemas whose definitions multiply, and of what their validation visits.
+
 use super::*;
 use serde_json::{Map, json};
 
