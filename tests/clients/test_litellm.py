@@ -170,6 +170,20 @@ def test_embeddings():
     assert [entry["embedding"] for entry in answer.data] == [[5.0, 2.0, 104.0], [3.0, 2.0, 121.0]]
 
 
+def test_documents_recordings_speech_and_images():
+    ranked = litellm.rerank(
+        model="hosted_vllm/rank", query="a", documents=["moo", "baa"], top_n=1, api_base=f"{URL}/v1"
+    )
+    assert [(result["index"], result["relevance_score"]) for result in ranked.results] == [(1, 2.0)]
+    node = {"api_base": f"{URL}/v1", "api_key": "token"}
+    heard = litellm.transcription(model="openai/hear", file=("a.wav", b"RIFF"), language="en", **node)
+    assert heard.text == "4 bytes of b'RIFF' in en"
+    said = litellm.speech(model="openai/say", input="moo", voice="ann", **node)
+    assert said.content == b"moo ann mp3 1.0"
+    drawn = litellm.image_generation(model="openai/draw", prompt="a cow", n=2, size="512x512", **node)
+    assert [image.b64_json for image in drawn.data] == ["iVBORw0KGgo1MTJ4NTEyIGEgY293"] * 2
+
+
 def test_responses():
     answer = litellm.responses(input="hello", **PROVIDERS["openai"])
     assert answer.output[-1].content[0].text == "You said: hello"
