@@ -122,7 +122,7 @@ impl Operation {
 
 impl Content {
     /// Server-sent events.
-    pub const EVENTS: Self = Self { media_type: "text/event-stream", schema: text };
+    pub const EVENTS: Self = Self { media_type: "text/event-stream", schema: events };
     /// Text of any type.
     pub const TEXT: Self = Self { media_type: "text/*", schema: text };
     /// Bytes of the type that a model or a client names.
@@ -150,6 +150,11 @@ impl Content {
 /// Schema of a type, by reference.
 pub fn schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
+}
+
+/// No schema: some tools apply it to the text, others to each event.
+fn events(_: &mut SchemaGenerator) -> Schema {
+    schemars::json_schema!({ "description": "Server-sent events" })
 }
 
 fn text(_: &mut SchemaGenerator) -> Schema {

@@ -1,6 +1,7 @@
 //! Administration of a node: the admin listener (health, metrics, capacity), and the control API on its socket.
 #![forbid(unsafe_code)]
 
+mod capacity;
 pub mod control;
 pub mod control_socket;
 mod metrics;

@@ -1,12 +1,13 @@
 //! Admin listener: liveness, readiness, metrics, capacity.
 
 use crate::Metrics;
+use crate::capacity::{Capacity, ModelCapacity};
 use crate::openapi::DOCUMENT;
+use crate::openapi::admin::OPEN_METRICS;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH};
 use hyper::{Method, Request, Response, StatusCode};
-use omni_codec::openapi::{Api, Content, Operation, Server, Variable};
 use omni_control_api::State;
 use omni_gpu::GpuHandle;
 use omni_inference::AnswerBody;
@@ -15,8 +16,6 @@ use omni_node_protocol::instance::{GpuUsage, Stats};
 use omni_request_error::Failure;
 use omni_supervisor::model::{Message, Model};
 use omni_supervisor::node::Node;
-use schemars::JsonSchema;
-use serde::Serialize;
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -29,9 +28,6 @@ const STATS_TIMEOUT: Duration = Duration::from_millis(300);
 /// Length of the queue of reports, which is more than a model has instances.
 const REPORTS: usize = 4096;
 
-/// Media type of metrics.
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 /// Routes, which take `GET`.
 const ROUTES: &[(&str, Route)] = &[
     ("/livez", Route::Live),
@@ -40,29 +36,6 @@ const ROUTES: &[(&str, Route)] = &[
     ("/capacity", Route::Capacity),
     ("/openapi.json", Route::OpenApi),
 ];
-
-/// Operations of the admin listener, but for that of the OpenAPI document.
-pub(crate) const API: Api = Api {
-    name: "Admin listener",
-    servers: &[SERVER],
-    failure: &[Content::of::<String>("text/plain")],
-    operations: &[
-        Operation::get("/livez", "Liveness of the scheduler", &[Content::of::<String>("text/plain")]),
-        Operation::get("/readyz", "Readiness for requests", &[Content::of::<String>("text/plain")]),
-        Operation::get("/metrics", "Metrics", &[Content::of::<String>(OPEN_METRICS)]),
-        Operation::get("/capacity", "Room for requests, by model", &[Content::json::<Capacity>()]),
-    ],
-};
-/// The admin listener.
-pub(crate) const SERVER: Server = Server {
-    url: "{admin}",
-    description: "Admin listener of a node",
-    variables: &[Variable {
-        name: "admin",
-        default: "http://127.0.0.1:9090",
-        description: "Address of the admin listener",
-    }],
-};
 
 /// Route of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,27 +163,6 @@ fn readyz(node: &Node) -> Response<Bytes> {
     text(StatusCode::SERVICE_UNAVAILABLE, "text/plain", not_ready.into())
 }
 
-#[derive(Debug, Serialize, Hash, JsonSchema)]
-struct Capacity {
-    /// Time since when no request is in flight or queued; absent while one is.
-    idle_since_unix_ms: Option<u64>,
-    draining: bool,
-    models: Vec<ModelCapacity>,
-}
-
-#[derive(Debug, Serialize, Hash, JsonSchema)]
-struct ModelCapacity {
-    name: String,
-    state: &'static str,
-    version: Option<String>,
-    free_slots: u64,
-    queued: u64,
-    queue_limit: u64,
-    /// A ready instance has its GPU memory on the card, so that a request is served at once.
-    resident: bool,
-    estimated_wait_ms: Option<u64>,
-}
-
 fn capacity(AdminApi { node, gpu, .. }: &AdminApi, known: Option<&HeaderValue>) -> Response<Bytes> {
     let away = gpu.away();
     let models = node.models().iter().map(|model| model_capacity(model, &away)).collect();
@@ -269,6 +221,8 @@ fn body(status: StatusCode, media: &'static str, body: Bytes) -> Response<Bytes>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::openapi::admin::API;
+    use omni_codec::openapi::Operation;
 
     #[test]
     fn every_route_has_an_operation() {

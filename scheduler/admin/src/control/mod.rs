@@ -2,13 +2,11 @@
 //! Its values are in `omni-control-api`.
 
 mod logs;
-mod operations;
 mod refusal;
 mod route;
 mod stack;
 
 use self::logs::logs;
-pub(crate) use self::operations::{API, RUN, SERVER};
 use self::refusal::Refusal;
 use self::route::{ModelEndpoint, Route};
 use crate::monitoring::resource_use;

@@ -50,7 +50,7 @@ pub(super) enum ModelEndpoint {
 }
 
 /// Routes without a name of a model.
-pub(super) const FIXED: &[(&str, Route<'static>)] = &[
+const FIXED: &[(&str, Route<'static>)] = &[
     ("/openapi.json", Route::OpenApi),
     ("/v1/node", Route::Node),
     ("/v1/node/upgrade", Route::Upgrade),
@@ -59,7 +59,7 @@ pub(super) const FIXED: &[(&str, Route<'static>)] = &[
     ("/v1/gpus", Route::Gpus),
 ];
 /// Ends of the routes that begin with `/v1/models/` and a name.
-pub(super) const ENDPOINTS: &[(&str, ModelEndpoint)] = &[
+const ENDPOINTS: &[(&str, ModelEndpoint)] = &[
     ("", ModelEndpoint::State),
     ("/manifest", ModelEndpoint::Manifest),
     ("/logs", ModelEndpoint::Logs),
@@ -111,6 +111,24 @@ impl<'a> Route<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::openapi::control::{API, RUN};
+    use std::collections::BTreeSet;
+
+    /// Compares paths and methods. Readers may use exactly the `GET` routes.
+    #[test]
+    fn every_route_has_an_operation() {
+        let operations = API.operations.iter().chain(RUN.operations);
+        let documented: BTreeSet<_> =
+            operations.map(|operation| (operation.path().to_owned(), operation.method())).collect();
+        let fixed = FIXED.iter().map(|(path, _)| (*path).to_owned()).filter(|path| path != "/openapi.json");
+        let of_models = ENDPOINTS.iter().map(|(end, _)| format!("/v1/models/{{model}}{end}"));
+        let route = |path: String| {
+            let (method, role) = Route::parse(&path).unwrap_or_else(|| panic!("{path}")).requires();
+            assert_eq!(role == Role::Read, method == Method::GET, "{path}");
+            (path, method.to_string())
+        };
+        assert_eq!(documented, fixed.chain(of_models).map(route).collect());
+    }
 
     #[test]
     fn a_model_name_is_one_segment() {

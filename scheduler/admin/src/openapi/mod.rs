@@ -1,6 +1,8 @@
 //! OpenAPI document of a node: data listener, admin listener and control API.
 
-use crate::{control, monitoring};
+pub(crate) mod admin;
+pub(crate) mod control;
+
 use bytes::Bytes;
 use omni_codec::openapi::{Api, Content, Operation, Operations, V1};
 use serde_json::{Map, Value};
@@ -15,14 +17,14 @@ pub(crate) static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| {
 /// The document itself.
 const API: Api = Api {
     name: "OpenAPI",
-    servers: &[monitoring::SERVER, control::SERVER],
+    servers: &[admin::SERVER, control::SERVER],
     failure: &[],
     operations: &[Operation::get("/openapi.json", "This document", &[Content::json::<Map<String, Value>>()])],
 };
 
 fn operations() -> Operations {
     let mut operations = Operations::new(V1);
-    for api in omni_inference::APIS.into_iter().chain([&monitoring::API, &control::API, &control::RUN, &API]) {
+    for api in omni_inference::APIS.into_iter().chain([&admin::API, &control::API, &control::RUN, &API]) {
         operations.add(api);
     }
     operations
@@ -46,7 +48,7 @@ mod tests {
             path.as_object().unwrap().keys().filter(|key| ["get", "post"].contains(&key.as_str())).count()
         };
         let count = document["paths"].as_object().unwrap().values().map(|path| listed(&path)).sum::<usize>();
-        let apis = omni_inference::APIS.into_iter().chain([&monitoring::API, &control::API, &control::RUN, &API]);
+        let apis = omni_inference::APIS.into_iter().chain([&admin::API, &control::API, &control::RUN, &API]);
         assert_eq!(count, apis.map(|api| api.operations.len()).sum::<usize>());
     }
 }

@@ -1,4 +1,4 @@
-//! Operations of the control API, for the OpenAPI document.
+//! Operations of the control API.
 
 use omni_codec::openapi::{Api, Content, Operation, Parameter, Server, schema_of};
 use omni_control_api::{Explain, Gpus, History, LogEntry, Model, Models, Node, Problem, Top, Upgrade};
@@ -84,28 +84,3 @@ const OPERATIONS: &[Operation] = &[
         schema: schema_of::<String>,
     }]),
 ];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::control::route::{ENDPOINTS, FIXED, Route};
-    use hyper::Method;
-    use omni_auth::Role;
-    use std::collections::BTreeSet;
-
-    /// Compares paths and methods. Readers may use exactly the `GET` routes.
-    #[test]
-    fn every_route_has_an_operation() {
-        let operations = OPERATIONS.iter().chain(RUN.operations);
-        let documented: BTreeSet<_> =
-            operations.map(|operation| (operation.path().to_owned(), operation.method())).collect();
-        let fixed = FIXED.iter().map(|(path, _)| (*path).to_owned()).filter(|path| path != "/openapi.json");
-        let of_models = ENDPOINTS.iter().map(|(end, _)| format!("/v1/models/{{model}}{end}"));
-        let route = |path: String| {
-            let (method, role) = Route::parse(&path).unwrap_or_else(|| panic!("{path}")).requires();
-            assert_eq!(role == Role::Read, method == Method::GET, "{path}");
-            (path, method.to_string())
-        };
-        assert_eq!(documented, fixed.chain(of_models).map(route).collect());
-    }
-}
