@@ -151,7 +151,7 @@ fn a_template_that_cannot_be_used_fails_its_own_model_alone() {
         node.http().post("/v1/chat/completions", &json!({ "model": model, "messages": messages }))
     };
     for (model, status, message) in [
-        ("broken", 500, "the model failed on this request"),
+        ("broken", 503, "the model cannot start now"),
         ("endless", 500, "the model failed on this request"),
         ("refuses", 400, "only one user"),
         ("none", 400, "the model has no chat template"),
@@ -161,4 +161,6 @@ fn a_template_that_cannot_be_used_fails_its_own_model_alone() {
         assert!(answer.status == status && said.contains(message), "{model}: {} {said}", answer.status);
     }
     assert_eq!(chat("fine").json()["choices"][0]["message"]["content"], "all at once");
+    let refused = node.model("broken").directory.refused.unwrap();
+    assert!(refused.starts_with("line 1 of the chat template: "), "{refused}");
 }

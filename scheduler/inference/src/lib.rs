@@ -25,3 +25,4 @@ pub use data::DataApi;
 pub use forward::{Forwarder, Listener};
 pub use refusal::refuse;
 pub use state::RunApi;
+pub use templates::check_content;

@@ -10,7 +10,9 @@ use omni_request_error::Failure;
 use omni_supervisor::model::content::Content;
 use omni_tool_parser::{Dialect, ReasoningFormat};
 use std::collections::HashMap;
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -91,7 +93,7 @@ enum TextModelError {
     File {
         name: String,
         #[source]
-        error: std::io::Error,
+        error: io::Error,
     },
     /// The template cannot be used.
     #[error(transparent)]
@@ -101,14 +103,20 @@ enum TextModelError {
     Parser { key: &'static str, name: String, known: Vec<&'static str> },
 }
 
+/// Checks the chat template and the parsers of a content that generates text. Takes some milliseconds.
+///
+/// # Errors
+/// A message for the model's author.
+pub fn check_content(files: &NodeFiles, manifest: &Manifest) -> Result<(), String> {
+    TextModel::read(files, manifest).map(drop).map_err(|error| omni_log::chain(&error).to_string())
+}
+
 impl TextModel {
     fn read(files: &NodeFiles, manifest: &Manifest) -> Result<Self, TextModelError> {
         debug_assert_eq!(manifest.model.kind, Kind::TextGeneration);
         let text = |name: &str| {
             let Some(file) = files.get(name) else { return Ok(None) };
-            let mut text = String::new();
-            let read = file.take(LONGEST).read_to_string(&mut text);
-            read.map_err(|error| TextModelError::File { name: name.to_owned(), error })?;
+            let text = text_of(file).map_err(|error| TextModelError::File { name: name.to_owned(), error })?;
             Ok::<_, TextModelError>(Some(text))
         };
         let (jinja, tokenizer) = (text("chat_template.jinja")?, text("tokenizer_config.json")?);
@@ -157,9 +165,57 @@ impl TextModel {
     }
 }
 
+/// The text of a file, whatever its offset is: requests at the same time share descriptors.
+fn text_of(file: &File) -> io::Result<String> {
+    let length = file.metadata()?.len();
+    if length > LONGEST {
+        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is longer than {LONGEST} bytes")));
+    }
+    let mut text = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+    file.read_exact_at(&mut text, 0)?;
+    String::from_utf8(text).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+}
+
 impl TextModelError {
     fn unknown<T>(key: &'static str, name: &str, known: &[(&'static str, T)]) -> Self {
         let known = known.iter().map(|(known, _)| *known).collect();
         Self::Parser { key, name: name.to_owned(), known }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::io::Write;
+
+    fn files(name: &str, text: &str) -> NodeFiles {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        Arc::new(BTreeMap::from([(name.to_owned(), file)]))
+    }
+
+    fn manifest(chat: &str) -> Manifest {
+        Manifest::parse(&format!("[model]\nkind = \"text-generation\"\n[chat]\n{chat}\n")).unwrap()
+    }
+
+    #[test]
+    fn files_are_read_whole_each_time() {
+        let files = files("chat_template.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
+        for _ in 0..2 {
+            assert!(TextModel::read(&files, &manifest("")).unwrap().template.is_some());
+        }
+    }
+
+    #[test]
+    fn contents_that_cannot_be_used_are_refused_with_a_reason() {
+        let good = files("chat_template.jinja", "{{ messages }}");
+        assert_eq!(check_content(&good, &manifest("")), Ok(()));
+        assert_eq!(check_content(&Arc::default(), &manifest("")), Ok(()));
+        let message = check_content(&good, &manifest("tool-parser = \"hermes2\"")).unwrap_err();
+        assert!(message.starts_with("`tool-parser` in [chat] of omni.toml is \"hermes2\": write one of "), "{message}");
+        let broken = files("chat_template.jinja", "{% for m in messages %}\n{{ m.content }");
+        let message = check_content(&broken, &manifest("")).unwrap_err();
+        assert!(message.starts_with("line 2 of the chat template: "), "{message}");
     }
 }

@@ -92,6 +92,7 @@ impl Daemon {
             store: Arc::new(state),
             watchdog,
             budget: Arc::clone(&budget),
+            check: omni_inference::check_content,
         };
         let node = Node::start(parts, persisted, unfinished).await;
         let control_socket = directories.own_runtime().join(CONTROL_SOCKET);

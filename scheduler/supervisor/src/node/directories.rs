@@ -2,6 +2,7 @@
 //! removed long ago.
 
 use super::Node;
+use super::content_checks::{Checked, ContentChecks};
 use crate::model::Message;
 use crate::model::content::{Content, Unservable};
 use omni_config::Foreign;
@@ -21,29 +22,49 @@ const FORGET_EVERY: Duration = Duration::from_mins(10);
 
 /// Handles reports until the sender is gone.
 pub(super) async fn follow(node: Arc<Node>, mut reports: mpsc::Receiver<LauncherEvent>, heartbeat: Heartbeat) {
-    let mut directories = Directories { node, reported: BTreeSet::new() };
+    let checks = ContentChecks::new(node.parts.check);
+    let mut directories = Directories { node, reported: BTreeSet::new(), checks, scan_ended: false };
     let mut forgotten_at = Instant::now();
     loop {
-        let event = match heartbeat.during(tokio::time::timeout(FORGET_EVERY, reports.recv())).await {
-            Ok(Some(event)) => Some(event),
-            Ok(None) => return,
-            Err(_) => None,
-        };
+        let step = heartbeat.during(async {
+            tokio::select! {
+                report = reports.recv() => report.map(Step::Report),
+                checked = directories.checks.next() => Some(Step::Checked(checked)),
+                () = tokio::time::sleep(FORGET_EVERY) => Some(Step::Forget),
+            }
+        });
+        let Some(step) = step.await else { return };
         let passed = forgotten_at.elapsed();
         if passed >= FORGET_EVERY {
             forgotten_at += passed;
             directories.node.forget_expired(passed);
         }
-        if let Some(event) = event {
-            directories.on_event(event).await;
+        match step {
+            Step::Report(event) => directories.on_event(event).await,
+            Step::Checked(checked) => directories.on_checked(checked).await,
+            Step::Forget => {}
         }
     }
+}
+
+/// Cause of a turn.
+enum Step {
+    /// A report of the launcher.
+    Report(LauncherEvent),
+    /// A content whose files were checked.
+    Checked(Checked),
+    /// Time to look for models that were removed long ago.
+    Forget,
 }
 
 struct Directories {
     node: Arc<Node>,
     /// Models reported since the launcher was last connected. Those that are missing at the end of its scan are gone.
     reported: BTreeSet<ModelName>,
+    /// Checks of contents that have not reached their models.
+    checks: ContentChecks,
+    /// The launcher's scan has ended; handled when no check runs.
+    scan_ended: bool,
 }
 
 impl Directories {
@@ -56,15 +77,34 @@ impl Directories {
             LauncherEvent::Gone { name } => {
                 self.node.not_served.remove(&name);
                 if let Ok(name) = ModelName::try_from(name) {
+                    self.checks.supersede(&name);
                     self.reported.remove(&name);
                     self.remove(&name).await;
                 }
             }
-            LauncherEvent::Scanned => self.on_scanned().await,
+            LauncherEvent::Scanned => self.scan_ended = true,
             LauncherEvent::Lost => {
+                self.checks.clear();
+                self.scan_ended = false;
                 self.reported.clear();
                 self.node.not_served.clear();
             }
+        }
+        self.end_scan().await;
+    }
+
+    /// Handles a content whose files were checked.
+    async fn on_checked(&mut self, Checked { name, content }: Checked) {
+        if !self.node.draining() {
+            self.pass_on(&name, content).await;
+        }
+        self.end_scan().await;
+    }
+
+    /// Handles the end of the launcher's scan, once every content has reached its model.
+    async fn end_scan(&mut self) {
+        if self.checks.is_empty() && std::mem::take(&mut self.scan_ended) {
+            self.on_scanned().await;
         }
     }
 
@@ -88,19 +128,33 @@ impl Directories {
             Err(error) => return tracing::warn!(%error, "a directory's name is no model's name"),
         };
         let content = self.node.content(&name, snapshot.clone(), manifest).and_then(Content::sendable);
-        if let Err(message) = &content {
-            let message_id = Kind::ModelRefused.id();
-            tracing::warn!(message_id, model = %name, "manifest refused: {}", Foreign(message));
+        self.reported.insert(name.clone());
+        match content {
+            Ok(content) if ContentChecks::concerns(&content) => {
+                self.checks.start(name, Box::new(content), &self.node.launcher);
+            }
+            content => {
+                self.checks.supersede(&name);
+                let unservable = |message| Unservable { snapshot: Some(snapshot), message };
+                self.pass_on(&name, content.map(Box::new).map_err(unservable)).await;
+            }
         }
-        let content = content.map(Box::new).map_err(|message| Unservable { snapshot: Some(snapshot), message });
-        let _ = self.node.add(&name).send(Message::Content(content)).await;
-        self.reported.insert(name);
+    }
+
+    /// Passes a content of a directory on to its model.
+    async fn pass_on(&self, name: &ModelName, content: Result<Box<Content>, Unservable>) {
+        if let Err(Unservable { message, .. }) = &content {
+            let message_id = Kind::ModelRefused.id();
+            tracing::warn!(message_id, model = %name, "content refused: {}", Foreign(message));
+        }
+        let _ = self.node.add(name).send(Message::Content(content)).await;
     }
 
     /// Handles a directory that is not served: a model whose content is refused, or no model at all.
     async fn on_refused(&mut self, directory: String, message: String, no_model: bool) {
         match ModelName::try_from(directory.clone()) {
             Ok(name) if !no_model => {
+                self.checks.supersede(&name);
                 self.node.not_served.remove(&directory);
                 let message_id = Kind::ModelRefused.id();
                 tracing::warn!(message_id, model = %name, "directory refused: {}", Foreign(&message));
@@ -112,10 +166,11 @@ impl Directories {
                 // Quoted, since any user may have named it.
                 tracing::warn!(directory = ?directory, "not served: {}", Foreign(&message));
                 self.node.not_served.insert(directory, message);
-                if let Ok(name) = name
-                    && self.reported.remove(&name)
-                {
-                    self.remove(&name).await;
+                if let Ok(name) = name {
+                    self.checks.supersede(&name);
+                    if self.reported.remove(&name) {
+                        self.remove(&name).await;
+                    }
                 }
             }
         }

@@ -4,6 +4,7 @@
 //! passes the launcher's reports on. HTTP reads the set through [`Node::find`].
 
 mod adoption;
+mod content_checks;
 mod directories;
 mod not_served;
 mod predecessor;
@@ -11,6 +12,7 @@ mod shutdown;
 mod succession;
 mod successor;
 
+pub use content_checks::ContentCheck;
 pub use not_served::NotServed;
 pub use predecessor::UnfinishedWork;
 pub use succession::Ownership;
@@ -77,6 +79,8 @@ pub struct NodeParts {
     pub watchdog: Watchdog,
     /// Memory for the bodies of requests and responses.
     pub budget: Arc<BodyBudget>,
+    /// Check of the files of contents that the node itself reads.
+    pub check: ContentCheck,
 }
 
 /// The set of models.
