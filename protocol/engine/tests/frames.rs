@@ -50,7 +50,6 @@ fn every_kind_of_frame() {
     let image = AnswerHead { media_type: Some("image/png".into()), ..AnswerHead::default() };
     let file = AnswerHead { headers: vec![("x-a".into(), "b".into())], length: Some(9), ..AnswerHead::default() };
     let error = json(&ErrorBody { message: "no cow".into(), ..ErrorBody::default() });
-    let whole_batch = json(&ErrorBody { message: "no cow".into(), ..ErrorBody::default() });
     let parameter = Some("herd[2]".to_owned());
     let named = json(&ErrorBody { message: "no cow".into(), parameter, ..ErrorBody::default() });
     let mut lines = vec![
@@ -75,7 +74,6 @@ fn every_kind_of_frame() {
         line("health, well", Kind::Health, 0, 0, b""),
         line("health, unwell", Kind::Health, 0, 0, b"no disk"),
     ];
-    lines.push(line("error, of the whole batch", Kind::Error, ErrorOrigin::Raised as u8, 500, &whole_batch));
     lines.push(line("error, of a parameter", Kind::Error, ErrorOrigin::Handler as u8, 400, &named));
     for reason in [CancelReason::ClientGone, CancelReason::Deadline, CancelReason::Shutdown] {
         lines.push(line(&format!("cancel, {reason:?}"), Kind::Cancel, 0, reason as u16, b""));

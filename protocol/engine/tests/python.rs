@@ -76,6 +76,7 @@ print(json.dumps(numbers))
         "HEAD": flags::HEAD,
         "BODY_STREAM": flags::BODY_STREAM,
         "OWN_CHECK": flags::OWN_CHECK,
+        "ISOLATE": flags::ISOLATE,
         "ORIGIN_HANDLER": ErrorOrigin::Handler as u8,
         "ORIGIN_RAISED": ErrorOrigin::Raised as u8,
         "ORIGIN_UNSERIALISABLE": ErrorOrigin::Unserialisable as u8,
