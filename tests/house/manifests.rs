@@ -15,7 +15,7 @@ pub(crate) struct Crate<'a> {
 
 /// Our crates and those of ours that each may know. The privileged side and the side that faces the network share `protocol/*` and
 /// the layout of `omni-dir`. `omnictl` shares `omni-control-api`, `omni-snapshot`, with which it copies a directory as the node
-/// does, and `omni-machine`, the facts of `omnictl doctor`.
+/// does, `omni-machine`, the facts of `omnictl doctor`, and the templates and parsers of a model, which `omnictl check` tries.
 const DIRECTIONS: &[(&str, &[&str])] = &[
     ("omni-anthropic", &["omni-codec", "omni-config", "omni-generation", "omni-request-error"]),
     ("omni-auth", &["omni-config", "omni-request-error"]),
@@ -255,7 +255,10 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "omni-task",
         ],
     ),
-    ("omnictl", &["omni-control-api", "omni-config", "omni-machine", "omni-snapshot"]),
+    (
+        "omnictl",
+        &["omni-chat-template", "omni-config", "omni-control-api", "omni-machine", "omni-snapshot", "omni-tool-parser"],
+    ),
     ("omni-tests", &["omni-config", "omni-control-api", "omni-cuda-card", "omni-node-protocol"]),
     (
         "omni-properties",

@@ -51,7 +51,7 @@ fn every_kind_of_frame() {
     let file = AnswerHead { headers: vec![("x-a".into(), "b".into())], length: Some(9), ..AnswerHead::default() };
     let error = json(&ErrorBody { message: "no cow".into(), ..ErrorBody::default() });
     let parameter = Some("herd[2]".to_owned());
-    let named = json(&ErrorBody { message: "no cow".into(), parameter, ..ErrorBody::default() });
+    let named = json(&ErrorBody { message: "no cow".into(), parameter });
     let mut lines = vec![
         line("request", Kind::Request, flags::JSON, 0, &with_head(&request, b"{}")),
         line("request, streamed body", Kind::Request, flags::BODY_STREAM, 0, &with_head(&upload, b"")),

@@ -111,6 +111,7 @@ mod tests {
         model.died("oom");
         model.on_usage("tokens".into(), 12);
         model.observe_wait(Duration::from_millis(3));
+        model.on_batch(5);
         let gpus = metrics.of_gpus();
         let instance = GpuInstance {
             model: "cowsay".into(),

@@ -89,6 +89,10 @@ class Stream:
         """The media type, where there is one."""
         return self._head.get("media_type")
 
+    def is_short(self, most: int) -> bool:
+        """True if all pieces are there, and are a text of at most so many characters."""
+        return False
+
     def opening(self) -> bytes:
         """The frame that begins the stream, once; afterwards nothing."""
         if self.opened:

@@ -33,6 +33,18 @@ class GenerationStream(Stream):
         super().__init__(number, chunks, content=wire.EVENT)
         self.finished = False
 
+    def is_short(self, most: int) -> bool:
+        """True if all pieces are there: text of at most so many characters, and perhaps the end."""
+        if type(self.chunks) is not tuple and type(self.chunks) is not list:
+            return False
+        length = 0
+        for piece in self.chunks:
+            if type(piece) is str:
+                length += len(piece)
+            elif type(piece) is not Finish:
+                return False
+        return length <= most
+
     def _encoded(self, item: object) -> tuple[int, bytes | memoryview]:
         if self.finished:
             raise Unserialisable(f"{_name(item)} comes after the Finish, which is the last piece")

@@ -25,7 +25,6 @@ from omni._engine.batch import Batch
 from omni._engine.connection import Closed, Unusable
 from omni.context import Context, request_now
 from omni.errors import Unserialisable
-from omni.generation import Finish
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,20 +48,11 @@ _TOGETHER = 256 * 1024
 
 
 def _joined(number: int, stream: Stream) -> bytes:
-    """All frames of a short stream whose pieces are there: text, and perhaps its end. Nothing for any other."""
-    pieces = stream.chunks
-    if type(pieces) is not tuple and type(pieces) is not list:
-        return b""
-    length = 0
-    for piece in pieces:
-        if type(piece) is str:
-            length += len(piece)
-        elif type(piece) is not Finish:
-            return b""
-    if length > _JOIN:
+    """All frames of a short stream whose pieces are there. Nothing for any other."""
+    if not stream.is_short(_JOIN):
         return b""
     chunks = []
-    for piece in pieces:
+    for piece in stream.chunks:
         flags, payload = stream.encode(piece)
         chunks.append(wire.chunk_header(number, flags, len(payload)) + payload)
     return b"".join([stream.opening(), *chunks, wire.end(number)])
