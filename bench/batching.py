@@ -26,8 +26,8 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-BIN = Path(os.environ.get("OMNI_BIN", ROOT / "target/release"))
+from node import BIN, ROOT
+
 PEERS = ROOT / "target/peers"
 PORT = 18083
 CLIENTS = [1, 4, 16, 64]

@@ -20,10 +20,10 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from node import BIN, ROOT, Node, post, status, until
+from node import BIN, ROOT, Node, post, processor, status, until
 
 ECHO = "def handle_request(request, context):\n    return request.body.json\n"
-TICKS = os.sysconf("SC_CLK_TCK")
+
 # Steps of a start by the node's log, in order: name, and the mark of its end.
 STEPS = [
     ("request to environment asked for", ("preparing", None)),
@@ -50,11 +50,6 @@ def steps(log: str) -> list[list[float]]:
 
 def parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-
-
-def processor(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def row(what: str, figure: str, target: str = "") -> None:

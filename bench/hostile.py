@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import socket
 import statistics
 import struct
@@ -26,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from load import Answer, Offer, between, failures, milliseconds, request, steady
-from node import Node, status
+from node import Node, processor, status
 from report import machine
 
 SOURCE = (Path(__file__).parent / "hostile_model.py").read_text()
@@ -41,7 +40,7 @@ concurrency = {concurrency}
 [timeouts]
 cancel-grace = "1s"
 """
-TICKS = os.sysconf("SC_CLK_TCK")
+
 SETTLE = 1.0
 POLITE = json.dumps({"how": "work"}).encode()
 
@@ -264,12 +263,6 @@ CASES = [
     ("deadlines", "client: 10 deadlines of 1 ms, same model", deadlines),
 ]
 SAME = {"hang-ups", "deadlines"}
-
-
-def processor(pid: int) -> float:
-    """Seconds of processor time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def measure(case: Case, seconds: float, rate: float) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import selectors
 import socket
@@ -20,13 +19,11 @@ import statistics
 import subprocess
 import tempfile
 import time
-from pathlib import Path
 
-from node import Node
+from node import Node, processor
 from report import machine, row, spread
 
 CHUNKS, STREAMS = 200, 16
-TICK = os.sysconf("SC_CLK_TCK")
 TEXT = "The quick brown fox jumps over the lazy dog. " * 6
 PIECES = """
 def pieces(count):
@@ -95,11 +92,7 @@ BODIES = {
 
 def processor_seconds(node: Node, pids: list[int]) -> float:
     """Processor time of the scheduler and the models' processes."""
-    seconds = 0.0
-    for pid in [node.pid, *pids]:
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        seconds += (int(fields[11]) + int(fields[12])) / TICK
-    return seconds
+    return sum(processor(pid) for pid in [node.pid, *pids])
 
 
 def whole(node: Node, api: str, seconds: int) -> tuple[float, float]:

@@ -21,6 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(os.environ.get("OMNI_BIN", ROOT / "target/release"))
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Node:
@@ -172,6 +173,12 @@ def status(pid: int, key: str, file: str = "status") -> float:
     """A size of /proc/PID/status, or of another file of its form, in MiB."""
     found = re.search(rf"^{key}:\s+(\d+) kB", Path(f"/proc/{pid}/{file}").read_text(), re.M)
     return int(found[1]) / 1024 if found else 0.0
+
+
+def processor(pid: int) -> float:
+    """Seconds of processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def post(connection: http.client.HTTPConnection, model: str, body: object) -> int:

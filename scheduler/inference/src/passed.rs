@@ -32,7 +32,7 @@ pub(crate) fn pass_on(
         request.cancel_uncounted();
         return Err(Failure::AnswerNotSendable("generated text was not asked for".to_owned()));
     }
-    let answered = observe((caller, model), &answer, submitted);
+    let answered = observe((caller, model), answer.sent_at, submitted);
     let is_whole = !matches!(answer.content, AnswerContent::Stream(_));
     if is_whole {
         request.on_end();
@@ -48,11 +48,11 @@ pub(crate) fn pass_on(
     Ok(response)
 }
 
-/// Observes the times of an answer that has begun. Returns that moment.
-pub(crate) fn observe((caller, model): (Caller<'_>, &Model), answer: &Answer, submitted: Instant) -> Instant {
+/// Observes the times of an answer that has begun now, to a request that was sent to its instance at `sent_at`. Returns that moment.
+pub(crate) fn observe((caller, model): (Caller<'_>, &Model), sent_at: Instant, submitted: Instant) -> Instant {
     let (metrics, answered) = (&model.metrics, Instant::now());
-    metrics.observe_wait(answer.sent_at.saturating_duration_since(submitted));
-    metrics.model_time.observe(answered.saturating_duration_since(answer.sent_at).as_secs_f64());
+    metrics.observe_wait(sent_at.saturating_duration_since(submitted));
+    metrics.model_time.observe(answered.saturating_duration_since(sent_at).as_secs_f64());
     metrics.first_byte.observe(answered.saturating_duration_since(caller.arrived).as_secs_f64());
     answered
 }

@@ -2,7 +2,7 @@
 
 use crate::answer::{AnswerBody, complete};
 use crate::api::TextCodec;
-use crate::api::call::Call;
+use crate::api::call::{Call, ModelInput};
 use crate::api::embeddings::native_embeddings;
 use crate::api::images::native_images;
 use crate::api::rerank::native_rerank;
@@ -10,17 +10,16 @@ use crate::api::speech::native_speech;
 use crate::api::text::TextRequest;
 use crate::api::transcription::native_transcription;
 use crate::forward::Listener;
-use crate::head::{self, request_id, timeout};
+use crate::head::{request_id, timeout};
 use crate::outcome::count_failure;
-use crate::passed::pass_on;
 use crate::state::RunApi;
-use crate::submission::{Caller, Outcome};
+use crate::submission::Caller;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use omni_body::RequestBody;
 use omni_config::manifest::Kind;
 use omni_ingress::RawBodyHandoff;
-use omni_ingress::body::{self, BodyLimits, IncomingBody, ReceivedBody, Upload};
+use omni_ingress::body::{self, BodyLimits, IncomingBody, ReceivedBody};
 use omni_request_error::Failure;
 use omni_supervisor::metrics::Api;
 use omni_supervisor::model::Model;
@@ -67,37 +66,8 @@ impl ModelRequest<'_> {
         let content = self.api.content(self.model).await?;
         let deadline = self.caller.arrived + timeout(&self.caller.parts.headers, &content);
         let received = self.receive(incoming, &content, deadline).await?;
-        if content.manifest.model.kind != Kind::Custom {
-            return self.typed(received, incoming, &content, deadline).await;
-        }
-        let ReceivedBody { body, length, handed_over, permit, upload } = received;
-        let mut upload = upload.map(Upload::begin);
-        let head = head::head(self.caller.parts, self.caller.id, length, handed_over);
-        let target = (&*content, deadline);
-        let submitted = self.caller.submit(self.model, (Api::WorkersAi, None), (head, body), permit, target)?;
-        let at = submitted.at;
-        let (answer, request) = match submitted.wait(self.model, &mut upload, deadline).await? {
-            Outcome::Answer(answer, request) => (*answer, request),
-            Outcome::NotSent(body) => {
-                let Caller { listener, parts, id, .. } = self.caller;
-                return self.api.forwarder().received(listener, parts, (body, upload), id, deadline).await;
-            }
-        };
-        if upload.is_none() {
-            *incoming = IncomingBody::Complete;
-        }
-        pass_on((self.caller, self.model), (answer, request), upload, at)
-    }
-
-    /// Serves a request to a model of a kind whose requests the node reads, in the native form of the API.
-    async fn typed(
-        &self,
-        received: ReceivedBody,
-        incoming: &mut IncomingBody,
-        content: &Content,
-        deadline: Instant,
-    ) -> Result<Response<AnswerBody>, Failure> {
         let Self { api, caller, model } = *self;
+        let content = &*content;
         let kind = content.manifest.model.kind;
         let mut call = Call {
             api,
@@ -109,6 +79,9 @@ impl ModelRequest<'_> {
             original: None,
             incoming: Some(incoming),
         };
+        if kind == Kind::Custom {
+            return call.any(ModelInput::as_received(received)).await;
+        }
         if kind == Kind::SpeechToText {
             return native_transcription(call, received).await;
         }

@@ -46,7 +46,8 @@ pub(crate) struct Call<'a> {
 
 /// Request in the form of the engine protocol.
 pub(crate) struct ModelInput {
-    kind: RequestKind,
+    /// `None`: the model gets the request as it came.
+    kind: Option<RequestKind>,
     body: ReceivedBody,
     /// Name of a session, whose requests go to one instance.
     session: Option<String>,
@@ -95,7 +96,12 @@ impl ModelInput {
 
     /// A request with a body that was received.
     pub(crate) fn new(kind: RequestKind, body: ReceivedBody) -> Self {
-        Self { kind, body, session: None, parameters: None }
+        Self { kind: Some(kind), body, session: None, parameters: None }
+    }
+
+    /// A request that goes to the model as it came.
+    pub(crate) fn as_received(body: ReceivedBody) -> Self {
+        Self { kind: None, body, session: None, parameters: None }
     }
 
     /// The same, with the name of its session.
@@ -129,13 +135,10 @@ impl Call<'_> {
             Submission::Forwarded(response) => return Ok(response),
         };
         let Begun { answer, mut in_flight, upload: _, submitted } = begun;
-        observe((self.caller, self.model), &answer, submitted);
+        observe((self.caller, self.model), answer.sent_at, submitted);
         let (version, sent_at, swap) = (answer.version, answer.sent_at, answer.swap);
         let whole = match answer.content {
-            AnswerContent::Bytes(bytes) | AnswerContent::Json(bytes) => {
-                in_flight.on_end();
-                Ok((bytes, answer.permit))
-            }
+            AnswerContent::Bytes(bytes) | AnswerContent::Json(bytes) => Ok((bytes, answer.permit)),
             // Long answers come in chunks.
             AnswerContent::Stream(reader) if reader.kind() == StreamKind::Bytes => {
                 self.collect(reader, &mut in_flight).await
@@ -179,13 +182,26 @@ impl Call<'_> {
         pass_on((self.caller, self.model), (answer, in_flight), upload, submitted)
     }
 
+    /// Serves the request with whatever the model answers.
+    ///
+    /// # Errors
+    /// The failure, for the codec of the API.
+    pub(crate) async fn any(mut self, input: ModelInput) -> Result<Response<AnswerBody>, Failure> {
+        match self.submit(input).await? {
+            Submission::Begun(Begun { answer, in_flight, upload, submitted }) => {
+                pass_on((self.caller, self.model), (answer, in_flight), upload, submitted)
+            }
+            Submission::Forwarded(response) => Ok(response),
+        }
+    }
+
     async fn submit(&mut self, input: ModelInput) -> Result<Submission, Failure> {
         let ModelInput { kind, body, session, parameters } = input;
         let ReceivedBody { body, length, handed_over, permit, upload } = body;
         let mut upload = upload.map(Upload::begin);
         let Caller { listener, parts, id, .. } = self.caller;
         let mut head = head::head(parts, id, length, handed_over);
-        (head.kind, head.parameters) = (Some(kind), parameters);
+        (head.kind, head.parameters) = (kind, parameters);
         let hash = session.as_deref().map(|session| hash_name(session.as_bytes()));
         head.session = session.or(head.session);
         let target = (self.content, self.deadline);

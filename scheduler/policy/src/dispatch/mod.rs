@@ -183,8 +183,9 @@ impl Dispatch {
             return Admission::Full;
         }
         self.queue.push(ticket, now);
-        let expecting = self.routes.iter_mut().find(|route| route.batcher.is_window_open(now));
-        if let Some(route) = expecting.filter(|_| ticket.candidate.is_some()) {
+        if ticket.candidate.is_some()
+            && let Some(route) = self.routes.iter_mut().find(|route| route.batcher.is_window_open(now))
+        {
             route.batcher.on_arrival(now);
         }
         Admission::Queued

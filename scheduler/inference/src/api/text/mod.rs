@@ -5,6 +5,7 @@ mod prompt;
 use self::prompt::{PreparedPrompt, prepare};
 use super::TextCodec;
 use super::call::check_kind;
+
 use crate::answer::{AnswerBody, AnswerStream, Document, timing_headers};
 use crate::generation::choice::Choice;
 use crate::generation::format::FormatCheck;
@@ -12,6 +13,7 @@ use crate::generation::stream::GenerationBody;
 use crate::generation::whole::collect;
 use crate::generation::{Event, Generation};
 use crate::head;
+use crate::passed::observe;
 use crate::state::RunApi;
 use crate::submission::{Caller, Outcome, Submitted};
 use crate::templates::TextModel;
@@ -69,11 +71,7 @@ impl TextRequest<'_> {
             Event::NotSent => return self.forward().await,
             Event::Parts(..) | Event::End(_) => return Err(Failure::Died), // a choice begins before its parts
         };
-        let metrics = &self.model.metrics;
-        let answered = Instant::now();
-        metrics.observe_wait(begun.sent_at.saturating_duration_since(submitted));
-        metrics.model_time.observe(answered.saturating_duration_since(begun.sent_at).as_secs_f64());
-        metrics.first_byte.observe(answered.saturating_duration_since(self.caller.arrived).as_secs_f64());
+        let answered = observe((self.caller, self.model), begun.sent_at, submitted);
         let mut encoder = self.codec.encoder(&self.request, self.caller.id, unix_ms() / 1000);
         let mut response = if self.request.stream {
             let body = GenerationBody::new(generation, encoder, (self.model, self.codec.label(), self.caller.id));
