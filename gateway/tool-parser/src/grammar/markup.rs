@@ -75,8 +75,10 @@ fn glm(cursor: &mut Cursor<'_>, tools: &CompiledTools) -> Parsed<Opening> {
     let name = cursor.name()?.to_owned();
     cursor.blank();
     // A single word between the tags may be prose, unless it is a function.
-    let marks = [GLM_FIELDS.opener, GLM_FIELDS.call_close];
-    cursor.clone().any(if tools.offers(&name) { &marks } else { &marks[..1] })?;
+    or(GLM_FIELDS.parameter(&mut cursor.clone()).map(drop), || match tools.offers(&name) {
+        true => cursor.clone().literal(GLM_FIELDS.call_close),
+        false => Err(Stop::No),
+    })?;
     Ok(Opening::Call(Header { name, id: None, body: Body::Fields(&GLM_FIELDS) }))
 }
 

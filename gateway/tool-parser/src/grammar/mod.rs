@@ -7,7 +7,7 @@ mod named;
 mod object;
 mod tagged;
 
-use crate::cursor::{Cursor, Parsed};
+use crate::cursor::{Cursor, Parsed, or};
 use crate::ids::IdForm;
 use crate::tools::CompiledTools;
 
@@ -147,7 +147,7 @@ impl Fields {
         if cursor.peek()? == b'{' {
             return Ok(Body::Value(0));
         }
-        cursor.clone().any(&[self.opener, self.call_close])?;
+        or(self.parameter(&mut cursor.clone()).map(drop), || cursor.clone().literal(self.call_close))?;
         Ok(Body::Fields(self))
     }
 }

@@ -134,7 +134,7 @@ fn kimi(cursor: &mut Cursor<'_>, _: &CompiledTools) -> Parsed<Opening> {
         .rsplit_once(':')
         .filter(|(_, number)| number.bytes().all(|byte| byte.is_ascii_digit()))
         .map_or(name, |(name, _)| name);
-    if name.is_empty() || id.contains(char::is_whitespace) {
+    if name.is_empty() || id.contains(|c: char| c.is_whitespace() || "<{".contains(c)) {
         return Err(Stop::No);
     }
     cursor.blank();

@@ -14,6 +14,8 @@ enum Key {
     Name,
     Arguments,
     Id,
+    /// Says that the call is one.
+    Type,
     Other,
 }
 
@@ -23,16 +25,18 @@ impl Key {
             "name" | "function" | "tool_name" => Self::Name,
             "arguments" | "parameters" => Self::Arguments,
             "id" | "tool_call_id" => Self::Id,
+            "type" => Self::Type,
             _ => Self::Other,
         }
     }
 }
 
-/// Beginning of an object up to its arguments. `{"function": {"name": …}}` counts as well.
+/// Beginning of an object up to its arguments. `{"function": {"name": …}}` counts as well. Without arguments there is
+/// nothing else in it either: members that would be lost may be the arguments.
 pub(crate) fn object(cursor: &mut Cursor<'_>) -> Parsed<Opening> {
     let start = cursor.clone();
     cursor.literal("{")?;
-    let (mut name, mut id, mut nesting) = (None, None, 1);
+    let (mut name, mut id, mut nesting, mut others) = (None, None, 1, false);
     loop {
         cursor.blank();
         let key = cursor.string()?;
@@ -54,11 +58,14 @@ pub(crate) fn object(cursor: &mut Cursor<'_>) -> Parsed<Opening> {
                 return Ok(Opening::Call(Header { name, id, body: Body::Value(nesting) }));
             }
             (Key::Id, _) => id = Some(scalar(cursor)?),
-            (Key::Other, _) => drop(scalar(cursor)?),
+            (Key::Type | Key::Other, _) => {
+                scalar(cursor)?;
+                others |= Key::of(&key) == Key::Other;
+            }
         }
         nesting = after_member(cursor, nesting)?;
         if nesting == 0 {
-            let name = name.ok_or(Stop::No)?;
+            let name = name.filter(|_| !others).ok_or(Stop::No)?;
             return Ok(Opening::Call(Header { name, id, body: Body::Empty }));
         }
     }
@@ -125,6 +132,7 @@ pub(crate) fn whole(text: &str) -> Option<WholeCall> {
     let found = |kind: Key| members().filter(move |(key, _)| Key::of(key) == kind).map(|(_, value)| *value);
     let name = found(Key::Name).find_map(string).and_then(|name| checked(name).ok())?;
     let arguments = match found(Key::Arguments).next() {
+        None if found(Key::Other).next().is_some() => return None,
         None => String::new(),
         Some(value) => string(value).or_else(|| valid(value.get()).map(str::to_owned))?,
     };

@@ -63,6 +63,8 @@ impl Parser {
                 self.skip_blank();
                 match self.input.rest().bytes().next() {
                     None if !self.end => Next::Wait(State::Channel(Channel::Call)),
+                    // Cut off: no arguments, not even empty ones.
+                    None => Next::Go(State::Channel(Channel::Idle)),
                     Some(b'{') => Next::Go(State::Value(Structure::default(), 0)),
                     _ => Next::Go(State::Raw(MARKS)),
                 }

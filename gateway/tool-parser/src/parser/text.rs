@@ -73,10 +73,17 @@ impl Parser {
         if !(is_line && is_tagged || grammar.ends_reasoning) {
             return Err(Stop::No);
         }
-        match (grammar.open)(&mut Cursor::new(tail, self.end), &self.options.tools)? {
-            Opening::Call(header) if grammar.ends_reasoning || self.options.tools.offers(&header.name) => Ok(()),
-            Opening::Call(_) | Opening::Object | Opening::List | Opening::Gemma => Err(Stop::No),
-        }
+        let mut cursor = Cursor::new(tail, self.end);
+        let name = match (grammar.open)(&mut cursor, &self.options.tools)? {
+            Opening::Call(header) => header.name,
+            Opening::List | Opening::Gemma => {
+                cursor.optional(&["[", "call:"])?;
+                cursor.blank();
+                cursor.name()?.to_owned()
+            }
+            Opening::Object => return Err(Stop::No),
+        };
+        if grammar.ends_reasoning || self.options.tools.offers(&name) { Ok(()) } else { Err(Stop::No) }
     }
 
     /// Beginning of the text. Without markers the whole answer must have the form of calls of functions that are offered

@@ -1,5 +1,6 @@
 //! Tests of whole answers.
 
+mod differences;
 mod properties;
 mod reasoning;
 mod reports;
