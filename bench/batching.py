@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import random
 import re
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -166,18 +168,25 @@ def until_ready(path: str, process: subprocess.Popen[bytes]) -> None:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """Ends a server, and waits for its port."""
+    """Ends a server with all its processes, and waits for its port.
+
+    LitServe's first process ends without its children, which would go on to serve at the port of the next target.
+    """
     process.terminate()
     try:
         process.wait(20)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    while True:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    due = time.monotonic() + 10
+    while time.monotonic() < due:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", PORT)):
                 return
         time.sleep(0.1)
+    raise RuntimeError(f"port {PORT} is still served after the end of its server")
 
 
 def measure(target: str, seconds: int) -> dict[str, float]:
@@ -186,7 +195,7 @@ def measure(target: str, seconds: int) -> dict[str, float]:
     folder.chmod(0o755)
     run, path = command(target, folder)
     log = (folder / "log").open("wb")
-    process = subprocess.Popen(["nice", "-n", "10", *run], stdout=log, stderr=log, cwd=folder)
+    process = subprocess.Popen(["nice", "-n", "10", *run], stdout=log, stderr=log, cwd=folder, start_new_session=True)
     try:
         until_ready(path, process)
         closed_loop(path, 16, 2, folder)  # to warm up

@@ -4,31 +4,29 @@
 //!            ┌──────────── next batch is sent ◀───────────┐
 //!            ▼                                            │
 //!          busy ──end of the batch──▶ idle, window open ──┤
-//!                                         │ 1 ms          │
+//!                                         │ window ends   │
 //!                                         └──▶ idle ──────┘
 //! ```
 //!
 //! A batch leaves as soon as the instance is idle and a request waits, with one exception. Clients that send one request after the
 //! other return a moment after their batch has ended; taking the first of them alone would split them into two groups that take
-//! turns for good, at half the throughput. So the share of a batch's clients that return within [`WINDOW`] is learnt, and after the end
-//! of a batch the next one waits for as many, at most for the rest of the window, and only while the wait of those who are there
-//! already costs less than the batches that it saves: `waiting × rest of the window < fixed cost of a batch × expected joiners`. A
-//! request that finds the instance idle outside of a window never waits.
+//! turns for good, at half the throughput. So it is learnt what share of a batch's clients returns within a [`window`], and when the
+//! last of them does ([`returns`]). After the end of a batch the next one waits for as many, at most until the end of the window,
+//! and only while the delay of the whole batch costs less than the batches that the wait saves:
+//! `(waiting + expected joiners) × expected time until the last return < expected joiners × fixed cost of a batch`. A request that
+//! finds the instance idle outside of a window never waits.
 //!
-//! Invariants: a batch is within its bounds unless it is a single request; no request waits for others beyond [`WINDOW`], or so long
+//! Invariants: a batch is within its bounds unless it is a single request; no request waits for others beyond the window, or so long
 //! that its deadline cannot be kept.
 
 mod pace;
+mod returns;
+
+pub use returns::window;
 
 use crate::{Moment, nanos};
 use pace::Pace;
-use std::time::Duration;
-
-/// Time after the end of a batch in which its clients are expected to return. Measured: clients on the same machine return after
-/// 0.1 to 0.6 ms; a longer window costs other requests more than it gains.
-pub const WINDOW: Duration = Duration::from_millis(1);
-/// Weight of the newest batch in the learnt share: 1 in so many.
-const SHARE_SAMPLES: f64 = 4.0;
+use returns::{Arrivals, Returns};
 
 /// Bounds of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,9 +62,9 @@ pub enum BatchDecision {
 pub struct Batcher {
     pace: Pace,
     running: Option<Running>,
-    window: Option<Window>,
-    /// Share of the clients of a batch that return within the window, 0 to 1.
-    returning: f64,
+    /// Arrivals since the last batch, which are counted until the end of the comparison.
+    arrivals: Option<Arrivals>,
+    returns: Returns,
 }
 
 /// Batch that the instance works on.
@@ -76,34 +74,24 @@ struct Running {
     requests: usize,
 }
 
-/// Time after the end of a batch in which its clients are expected.
-#[derive(Debug, Clone, Copy)]
-struct Window {
-    from: Moment,
-    /// Requests of the batch that has ended.
-    batch: usize,
-    /// Requests that have arrived since.
-    arrived: usize,
-}
-
-impl Window {
-    fn end(&self) -> Moment {
-        self.from + WINDOW
-    }
-}
-
 impl Batcher {
-    /// Returns whether clients of the last batch are expected to return.
+    /// End of the last batch after which arrivals are counted at this moment.
     #[must_use]
-    pub fn is_window_open(&self, now: Moment) -> bool {
-        self.window.is_some_and(|window| now < window.end())
+    pub fn counts_since(&self, now: Moment) -> Option<Moment> {
+        self.arrivals.filter(|arrivals| now < arrivals.end()).map(|arrivals| arrivals.from)
+    }
+
+    /// Number of arrivals that count as returns after the last batch.
+    #[cfg(test)]
+    pub(crate) fn returned(&self) -> usize {
+        self.arrivals.map_or(0, |arrivals| arrivals.returned)
     }
 
     /// Notes an arrival at the queue.
     pub fn on_arrival(&mut self, now: Moment) {
-        self.close_window(now);
-        if let Some(window) = &mut self.window {
-            window.arrived += 1;
+        self.learn(now);
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.add(now);
         }
     }
 
@@ -114,10 +102,10 @@ impl Batcher {
 
     /// Notes that the instance has ended its batch.
     pub fn on_end(&mut self, now: Moment) {
-        self.close_window(Moment::MAX);
+        self.learn(Moment::MAX);
         if let Some(Running { from, requests }) = self.running.take() {
             self.pace.add(requests, now.saturating_sub(from));
-            self.window = Some(Window { from: now, batch: requests, arrived: 0 });
+            self.arrivals = Some(Arrivals::new(requests, now));
         }
     }
 
@@ -128,38 +116,34 @@ impl Batcher {
         bounds: BatchBounds,
         now: Moment,
     ) -> BatchDecision {
-        self.close_window(now);
+        self.learn(now);
         let batch = Batch::first(queue, bounds);
         if batch.requests == 0 {
             return BatchDecision::Idle;
         }
-        match self.window.filter(|_| !batch.full) {
+        let window = self.arrivals.filter(|arrivals| !batch.full && now < arrivals.window_end());
+        match window.and_then(|arrivals| self.wait(&arrivals, &batch, now)) {
             None => BatchDecision::Send(batch.requests),
-            Some(window) => match self.wait(&window, &batch, now) {
-                None => BatchDecision::Send(batch.requests),
-                Some(until) => BatchDecision::Wait(until),
-            },
+            Some(until) => BatchDecision::Wait(until),
         }
     }
 
     /// End of the wait for clients that are expected to return, if it pays.
-    fn wait(&self, window: &Window, batch: &Batch, now: Moment) -> Option<Moment> {
-        let expected = (window.batch as f64 * self.returning).round() as usize;
-        let joiners = expected.saturating_sub(window.arrived);
-        let latest = batch.deadline.saturating_sub(self.pace.time(batch.requests + joiners));
-        let until = window.end().min(latest);
+    fn wait(&self, arrivals: &Arrivals, batch: &Batch, now: Moment) -> Option<Moment> {
+        let joiners = self.returns.expected(arrivals);
+        let requests = batch.requests + joiners;
+        let latest = batch.deadline.saturating_sub(self.pace.time(requests));
+        let until = self.returns.last(arrivals, now).min(latest);
         let rest = until.saturating_sub(now);
-        let wait_costs = nanos(rest) as f64 * batch.requests as f64;
+        let wait_costs = nanos(rest) as f64 * requests as f64;
         let wait_saves = nanos(self.pace.fixed()) as f64 * joiners as f64;
         (joiners > 0 && !rest.is_zero() && wait_costs < wait_saves).then_some(until)
     }
 
-    /// Learns from a window that is over.
-    fn close_window(&mut self, now: Moment) {
-        if let Some(window) = self.window.filter(|window| now >= window.end()) {
-            self.window = None;
-            let share = window.arrived.min(window.batch) as f64 / window.batch.max(1) as f64;
-            self.returning += (share - self.returning) / SHARE_SAMPLES;
+    /// Learns from the arrivals after a batch once they are complete.
+    fn learn(&mut self, now: Moment) {
+        if let Some(arrivals) = self.arrivals.take_if(|arrivals| now >= arrivals.end()) {
+            self.returns.add(&arrivals);
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Tables of decisions, and a simulated instance with clients in a closed loop or at random.
 
 use super::*;
+use proptest::prelude::*;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
 
 const BOUNDS: BatchBounds = BatchBounds { requests: 64, cost: u64::MAX };
 
@@ -14,7 +16,8 @@ fn waiting(requests: usize) -> impl Iterator<Item = Candidate> {
     std::iter::repeat_n(Candidate { cost: 1, deadline: Moment::MAX }, requests)
 }
 
-/// Runs batches whose clients all return at once, and stops after the end of the last, which has this size: that moment.
+/// Runs batches whose clients all return, the last of them after half of the window, and stops after the end of the last, which
+/// has this size: that moment.
 fn trained(batcher: &mut Batcher, requests: usize) -> Moment {
     let mut now = Moment::ZERO;
     for round in 0..40 {
@@ -22,10 +25,10 @@ fn trained(batcher: &mut Batcher, requests: usize) -> Moment {
         batcher.on_sent(size, now);
         now += micros(5000 + 200 * size as u64);
         batcher.on_end(now);
-        for _ in 0..size {
-            batcher.on_arrival(now + micros(100));
+        for place in 1..=size as u32 {
+            batcher.on_arrival(now + window(size) * place / size as u32 / 2);
         }
-        now += micros(1200);
+        now += 2 * window(size);
         batcher.decide(waiting(0), BOUNDS, now);
     }
     batcher.on_sent(requests, now);
@@ -44,7 +47,7 @@ fn a_lone_request_never_waits() {
     assert_eq!(batcher.decide(waiting(1), BOUNDS, end + micros(300)), BatchDecision::Send(1));
     let mut busy = Batcher::default();
     let end = trained(&mut busy, 8);
-    let later = end + WINDOW;
+    let later = end + window(8);
     busy.on_arrival(later);
     assert_eq!(busy.decide(waiting(1), BOUNDS, later), BatchDecision::Send(1), "the window is over");
 }
@@ -54,12 +57,19 @@ fn the_first_of_clients_that_return_waits_for_the_others() {
     let mut batcher = Batcher::default();
     let end = trained(&mut batcher, 8);
     assert_eq!(batcher.decide(waiting(0), BOUNDS, end), BatchDecision::Idle);
-    for arrived in 1..=8 {
-        let now = end + micros(50 * arrived);
-        batcher.on_arrival(now);
-        let decision = batcher.decide(waiting(arrived as usize), BOUNDS, now);
-        let expected = if arrived < 8 { BatchDecision::Wait(end + WINDOW) } else { BatchDecision::Send(8) };
-        assert_eq!(decision, expected, "{arrived} have returned");
+    let last = end + window(8) / 2;
+    for (arrived, now, expected) in [
+        (1, end + micros(50), BatchDecision::Wait(last)),
+        (2, end + micros(100), BatchDecision::Wait(last)),
+        (7, last - micros(1), BatchDecision::Wait(last)),
+        (5, last, BatchDecision::Wait(end + window(8))),
+        (7, last, BatchDecision::Send(7)),
+        (8, last, BatchDecision::Send(8)),
+    ] {
+        for _ in batcher.returned()..arrived {
+            batcher.on_arrival(now);
+        }
+        assert_eq!(batcher.decide(waiting(arrived), BOUNDS, now), expected, "{arrived} have returned");
     }
 }
 
@@ -67,9 +77,11 @@ fn the_first_of_clients_that_return_waits_for_the_others() {
 fn no_batch_waits_when_the_wait_costs_more_than_it_saves() {
     let mut batcher = Batcher::default();
     let end = trained(&mut batcher, 4);
-    // 4 joiners save 4 × 5 ms at most; 40 requests that wait for 1 ms cost 40 ms.
+    // 4 joiners save 4 × 5 ms at most; 44 requests that are delayed for 0.62 ms cost 27 ms.
+    let last = end + window(4) / 2;
     assert_eq!(batcher.decide(waiting(40), BOUNDS, end), BatchDecision::Send(40));
-    assert_eq!(batcher.decide(waiting(4), BOUNDS, end), BatchDecision::Wait(end + WINDOW));
+    assert_eq!(batcher.decide(waiting(40), BOUNDS, end + micros(200)), BatchDecision::Wait(last), "0.42 ms cost 18 ms");
+    assert_eq!(batcher.decide(waiting(4), BOUNDS, end), BatchDecision::Wait(last));
 }
 
 #[test]
@@ -77,8 +89,8 @@ fn a_batch_leaves_early_enough_for_its_earliest_deadline() {
     let mut batcher = Batcher::default();
     let end = trained(&mut batcher, 4);
     let candidate = |in_micros| [Candidate { cost: 1, deadline: end + micros(in_micros) }].into_iter();
-    let BatchDecision::Wait(until) = batcher.decide(candidate(6500), BOUNDS, end) else { panic!("it waits") };
-    assert!(until < end + WINDOW, "{:?}", until.checked_sub(end));
+    let BatchDecision::Wait(until) = batcher.decide(candidate(6300), BOUNDS, end) else { panic!("it waits") };
+    assert!(until < end + window(4) / 2, "{:?}", until.checked_sub(end));
     assert_eq!(batcher.decide(candidate(5000), BOUNDS, end), BatchDecision::Send(1));
 }
 
@@ -92,6 +104,45 @@ fn a_batch_is_within_its_bounds_unless_it_is_one_request() {
     {
         let decision = batcher.decide(costs(queue), bounds, Moment::ZERO);
         assert_eq!(decision, BatchDecision::Send(expected), "{queue:?}");
+    }
+}
+
+proptest! {
+    /// Steps: time that passes, requests that arrive then, and whether a running batch ends before.
+    #[test]
+    fn waits_are_within_the_window_and_the_deadline(
+        steps in prop::collection::vec((0_u64..3000, 0_usize..4, any::<bool>()), 0..200),
+        patience in 0_u64..20_000,
+    ) {
+        let (mut batcher, mut queue) = (Batcher::default(), Vec::new());
+        let (mut now, mut running, mut window_end) = (Moment::ZERO, None, Moment::ZERO);
+        for (passed, arrivals, ends) in steps {
+            now += micros(passed);
+            if let Some(requests) = running.take_if(|_| ends) {
+                batcher.on_end(now);
+                window_end = now + window(requests);
+            }
+            for _ in 0..arrivals {
+                batcher.on_arrival(now);
+                queue.push(Candidate { cost: 1, deadline: now + micros(patience) });
+            }
+            if running.is_some() {
+                continue;
+            }
+            match batcher.decide(queue.iter().copied(), BOUNDS, now) {
+                BatchDecision::Idle => prop_assert!(queue.is_empty()),
+                BatchDecision::Send(requests) => {
+                    prop_assert!(0 < requests && requests <= queue.len().min(64));
+                    queue.drain(..requests);
+                    batcher.on_sent(requests, now);
+                    running = Some(requests);
+                }
+                BatchDecision::Wait(until) => {
+                    prop_assert!(now < until && until <= window_end);
+                    prop_assert!(queue.iter().all(|candidate| until <= candidate.deadline));
+                }
+            }
+        }
     }
 }
 
@@ -113,6 +164,9 @@ enum Load {
     /// Requests per second, at random.
     Poisson(f64),
 }
+
+/// Time between two answers of a batch in microseconds: a node writes them to its clients one after the other.
+const WRITE: u64 = 30;
 
 /// Instance with batches of 5 ms + 0.2 ms for each request, for ten simulated seconds.
 struct World {
@@ -168,10 +222,11 @@ impl World {
         }
         if let Some((_, batch)) = self.busy.take_if(|(end, _)| *end <= now) {
             self.batcher.on_end(micros(now));
-            for arrived in batch {
-                self.latencies.push(now - arrived);
+            for (place, arrived) in (1..).zip(batch) {
+                let answered = now + place * WRITE;
+                self.latencies.push(answered - arrived);
                 if let Load::Closed(_) = self.load {
-                    let back = now + 100 + (self.random() * 500.0) as u64;
+                    let back = answered + 100 + (self.random() * 500.0) as u64;
                     self.arrivals.push(Reverse(back));
                 }
             }
@@ -189,7 +244,7 @@ impl World {
             Rule::Returns => match self.batcher.decide(waiting(waits), BOUNDS, micros(now)) {
                 BatchDecision::Idle => (0, None),
                 BatchDecision::Send(requests) => (requests, None),
-                BatchDecision::Wait(until) => (0, Some(until.as_micros() as u64)),
+                BatchDecision::Wait(until) => (0, Some(until.as_nanos().div_ceil(1000) as u64)),
             },
         };
         if send > 0 {
@@ -203,7 +258,7 @@ impl World {
 
 #[test]
 fn closed_loops_reach_the_throughput_of_the_best_fixed_size() {
-    for clients in [1, 4, 16, 64] {
+    for clients in [1, 2, 4, 8, 16, 32, 64] {
         let load = Load::Closed(clients);
         // The best that a fixed size can do: all clients in one batch, which nothing but their return delays.
         let (best, _) = World::run(Rule::Fixed(1_000_000, clients), load);
@@ -216,10 +271,10 @@ fn closed_loops_reach_the_throughput_of_the_best_fixed_size() {
 
 #[test]
 fn random_arrivals_wait_no_longer_than_without_a_window() {
-    for rate in [20.0, 1000.0, 3300.0] {
+    for rate in [20.0, 300.0, 1000.0, 3300.0] {
         let (_, greedy) = World::run(Rule::Greedy, Load::Poisson(rate));
         let (_, returns) = World::run(Rule::Returns, Load::Poisson(rate));
         println!("{rate} requests/s: greedy {greedy:.2}, returns {returns:.2} ms");
-        assert!(returns <= 1.03 * greedy, "{rate}: {returns:.2} ms, {greedy:.2} ms");
+        assert!(returns <= 1.02 * greedy, "{rate}: {returns:.2} ms, {greedy:.2} ms");
     }
 }

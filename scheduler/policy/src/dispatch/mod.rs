@@ -183,10 +183,8 @@ impl Dispatch {
             return Admission::Full;
         }
         self.queue.push(ticket, now);
-        if ticket.candidate.is_some()
-            && let Some(route) = self.routes.iter_mut().find(|route| route.batcher.is_window_open(now))
-        {
-            route.batcher.on_arrival(now);
+        if ticket.candidate.is_some() {
+            route::note_arrival(&mut self.routes, now);
         }
         Admission::Queued
     }

@@ -212,6 +212,14 @@ impl Route {
     }
 }
 
+/// Notes the arrival of a request for batches at the instance whose batch ended last: its clients are the likeliest to return.
+pub(super) fn note_arrival(routes: &mut [Route], now: Moment) {
+    let counting = routes.iter_mut().filter_map(|route| Some((route.batcher.counts_since(now)?, route)));
+    if let Some((_, route)) = counting.max_by_key(|(since, _)| *since) {
+        route.batcher.on_arrival(now);
+    }
+}
+
 /// Time a handler takes, in nanoseconds: exponential average over about eight requests.
 #[derive(Debug, Clone, Copy, Default)]
 struct Pace {

@@ -71,26 +71,49 @@ fn a_request_that_is_handled_alone_divides_the_batches() {
 fn a_batch_waits_for_clients_that_return() {
     let mut dispatch = batching();
     let mut now = Duration::ZERO;
-    let mut id = 0;
-    let mut waited = 0;
+    let (mut clients, mut id, mut waited) = (3, 0, 0);
     for _ in 0..40 {
-        for _ in 0..3 {
+        for _ in 0..clients {
             now += MS / 20;
             dispatch.submit(member(id, 1), now);
             id += 1;
             waited += usize::from(send(&mut dispatch, now).is_empty() && dispatch.wakes_at().is_some());
         }
-        now = dispatch.wakes_at().unwrap_or(now);
-        send(&mut dispatch, now);
-        now += 5 * MS;
-        for id in dispatch.ids_in_flight(ONE) {
-            dispatch.finish(id, now);
+        while let Some(wakes_at) = dispatch.wakes_at() {
+            now = wakes_at;
+            send(&mut dispatch, now);
         }
+        now += 5 * MS;
+        let batch = dispatch.ids_in_flight(ONE);
+        for id in &batch {
+            dispatch.finish(*id, now);
+        }
+        clients = batch.len();
     }
     assert!(waited > 60, "{waited} of 120 requests waited for the others of their batch");
     let at = dispatch.wakes_at();
     assert_eq!(send(&mut dispatch, now), [], "the queue is empty");
     assert_eq!((dispatch.wakes_at(), at.is_none()), (None, true));
+}
+
+#[test]
+fn an_arrival_counts_as_a_return_to_the_instance_whose_batch_ended_last() {
+    let mut dispatch = batching();
+    dispatch.enable(TWO, 98, HandlerMode::Batches(BOUNDS), 1);
+    for (id, instance) in [(0, ONE), (1, TWO)] {
+        dispatch.submit(member(id, 1), Duration::ZERO);
+        assert_eq!((send(&mut dispatch, Duration::ZERO), dispatch.in_flight_of(instance)), (vec![id], 1));
+    }
+    let returned = |dispatch: &Dispatch| [0, 1].map(|at: usize| dispatch.routes[at].batcher.returned());
+    dispatch.submit(member(2, 1), MS);
+    assert_eq!(returned(&dispatch), [0, 0], "no batch has ended");
+    dispatch.finish(RequestId(1), 5 * MS);
+    dispatch.finish(RequestId(0), 5 * MS + MS / 4);
+    dispatch.submit(member(3, 1), 5 * MS + MS / 2);
+    assert_eq!(returned(&dispatch), [1, 0]);
+    dispatch.submit(plain(RequestId(4)), 5 * MS + MS / 2);
+    dispatch.submit(member(5, 1), 25 * MS);
+    assert_eq!(returned(&dispatch), [1, 0], "it is handled alone, and long after");
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! Generated lives of a model's requests against a simple reference: a map of requests and what became of each.
 
 use super::*;
-use crate::batching::WINDOW;
+use crate::batching::window;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+
+/// Most requests of the batches here.
+const MOST_MEMBERS: u32 = 5;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -24,7 +27,7 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let submit = (0_u8..=HIGHEST_PRIORITY, prop::option::of(0_u64..5), prop::option::weighted(0.8, 1_u64..5))
         .prop_map(|(priority, session, cost)| Step::Submit { priority, session, cost });
-    let bounds = (1_u32..6, 1_u64..12).prop_map(|(requests, cost)| BatchBounds { requests, cost });
+    let bounds = (1..=MOST_MEMBERS, 1_u64..12).prop_map(|(requests, cost)| BatchBounds { requests, cost });
     let mode =
         prop_oneof![Just(HandlerMode::Serial), Just(HandlerMode::Concurrent), bounds.prop_map(HandlerMode::Batches),];
     let open =
@@ -207,7 +210,8 @@ proptest! {
                     let waits = reference.alive.values().any(|request| request.at.is_none());
                     let sent = dispatch.next(now, |instance| blocked & (1 << instance.0) == 0);
                     let waits_for_more = dispatch.wakes_at().is_some();
-                    prop_assert!(dispatch.wakes_at().is_none_or(|at| now < at && at <= now + WINDOW));
+                    let longest_wait = window(MOST_MEMBERS as usize);
+                    prop_assert!(dispatch.wakes_at().is_none_or(|at| now < at && at <= now + longest_wait));
                     prop_assert_eq!(sent.is_some() || waits_for_more, waits && !takers.is_empty());
                     if let Some(Dispatched { instance, requests }) = sent {
                         let ids = match requests {
