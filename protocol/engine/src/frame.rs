@@ -57,8 +57,8 @@ pub enum Kind {
     /// for engines that were started with [`Boot::batches`](crate::control::Boot::batches). With [`flags::ISOLATE`] a batch that
     /// fails as a whole before any of its answers has begun is divided, and each half handled as a batch of its own.
     Batch = 5,
-    /// From the model: the whole answer. Flags: [`flags::JSON`] or [`flags::BYTES`], and [`flags::HEAD`] when the
-    /// payload begins with an [`AnswerHead`]. `code` is the status.
+    /// From the model: the whole answer. Flags: [`flags::JSON`], [`flags::BYTES`], or [`flags::TEXT`] for generated text of
+    /// at most [`MAX_CHUNK`] bytes; and [`flags::HEAD`] when the payload begins with an [`AnswerHead`]. `code` is the status.
     Response = 16,
     /// From the model: an answer begins that comes in chunks. Payload: JSON [`AnswerHead`] or empty. Flags:
     /// [`flags::EVENTS`], [`flags::BYTES`], or [`flags::EVENT`] for generated text.

@@ -12,12 +12,13 @@
 use super::answer::{Answer, AnswerContent, ReplySender, Swap, Unanswered};
 use super::connection::DataConnection;
 use super::request::Request;
-use super::stream::{StreamEnd, StreamWriter, stream};
+use super::stream::{StreamEnd, StreamReader, StreamWriter, stream};
 use super::violation::ProtocolViolation;
 use bytes::Bytes;
 use omni_body::{BodyKind, BodyPermit, BodyReader, BodySocket, RequestBody, StreamKind};
 use omni_engine_protocol::frame::{
-    AnswerHead, ErrorBody, ErrorOrigin, HEADER, Header, INITIAL_CREDIT, Kind, MAX_SMALL, RequestHead, flags, split_head,
+    AnswerHead, ErrorBody, ErrorOrigin, HEADER, Header, INITIAL_CREDIT, Kind, MAX_CHUNK, MAX_SMALL, RequestHead, flags,
+    split_head,
 };
 use omni_policy::InstanceNumber;
 use omni_policy::dispatch::RequestId;
@@ -334,9 +335,21 @@ fn whole_answer(header: &Header, payload: Bytes, sent: Sent) -> Result<Option<An
         flags::JSON if serde_json::from_slice::<&RawValue>(&content).is_ok() => AnswerContent::Json(content),
         flags::JSON => return Ok(None),
         flags::BYTES => AnswerContent::Bytes(content),
+        flags::TEXT => AnswerContent::Stream(whole_text(&content)?),
         _ => return Err(ProtocolViolation::Content),
     };
     Ok(Some(answer(status(header)?, head, content, sent)))
+}
+
+/// Generated text that came whole, as the stream of its only chunk.
+fn whole_text(text: &[u8]) -> Result<StreamReader, ProtocolViolation> {
+    let (writer, reader) = stream(StreamKind::Generation);
+    if text.len() > MAX_CHUNK {
+        return Err(ProtocolViolation::Content);
+    }
+    writer.push(flags::TEXT, text)?;
+    writer.end(StreamEnd::Complete);
+    Ok(reader)
 }
 
 fn answer(status: u16, head: Option<AnswerHead>, content: AnswerContent, sent: Sent) -> Answer {
@@ -346,8 +359,10 @@ fn answer(status: u16, head: Option<AnswerHead>, content: AnswerContent, sent: S
 
 #[cfg(test)]
 mod tests {
+    use super::super::stream::StreamRead;
     use super::*;
-    use omni_body::{BodyBudget, BodyMetrics};
+    use omni_body::{BodyBudget, BodyMetrics, Chunk};
+    use std::future::poll_fn;
     use tokio::sync::oneshot;
 
     const MODEL: InstanceNumber = InstanceNumber(1);
@@ -423,6 +438,26 @@ mod tests {
         assert!(matches!(answer.content, AnswerContent::Stream(reader) if reader.kind() == StreamKind::Events));
         assert_eq!(on_frame(&mut table, MODEL, chunk()), Ok(FrameOutcome::Continues));
         assert_eq!(on_frame(&mut table, MODEL, frame(Kind::End, 0, b"")), Ok(FrameOutcome::Finished(ID)));
+    }
+
+    #[tokio::test]
+    async fn a_whole_text_is_a_stream_of_one_chunk() {
+        static LONG: [u8; MAX_CHUNK + 1] = [b'a'; MAX_CHUNK + 1];
+        let (mut table, mut client) = sent();
+        let text = frame(Kind::Response, flags::TEXT, b"moo");
+        assert_eq!(on_frame(&mut table, MODEL, text), Ok(FrameOutcome::Finished(ID)));
+        let AnswerContent::Stream(mut reader) = client.try_recv().unwrap().unwrap().content else {
+            panic!("no stream")
+        };
+        assert_eq!(reader.kind(), StreamKind::Generation);
+        let StreamRead::Chunks(chunks) = poll_fn(|context| reader.poll_read(context)).await else { panic!("no chunk") };
+        assert!(matches!(chunks.iter().collect::<Vec<_>>()[..], [Chunk::Text("moo")]));
+        let end = poll_fn(|context| reader.poll_read(context)).await;
+        assert!(matches!(end, StreamRead::End(StreamEnd::Complete)));
+        for (payload, violation) in [(&b"\xff"[..], ProtocolViolation::Chunk), (&LONG, ProtocolViolation::Content)] {
+            let (mut table, _client) = sent();
+            assert_eq!(on_frame(&mut table, MODEL, frame(Kind::Response, flags::TEXT, payload)), Err(violation));
+        }
     }
 
     #[tokio::test]

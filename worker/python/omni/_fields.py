@@ -6,7 +6,7 @@ from omni.errors import BadRequest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
 
@@ -58,6 +58,10 @@ class Fields:
         if value is None:
             raise self.wrong(name, f"is missing: {kind} is needed")
         return value
+
+    def names(self) -> Iterable[str]:
+        """The names of all fields."""
+        return self._values.keys()
 
     def raw(self, name: str) -> Any:
         """The field as it is; None where it is absent."""

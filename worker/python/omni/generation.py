@@ -122,44 +122,63 @@ class TextGeneration:
             prompt_tokens=fields.get("prompt_tokens", "a list of integers"),
             literals=_literals(fields),
             messages=fields.get("messages", "a list of objects"),
-            tools=fields.get("tools", "a list of objects", []),
+            tools=fields.get("tools", "a list of objects") or [],
             tool_choice=fields.raw("tool_choice") or "auto",
             sampling=_sampling(fields),
             stop=_stop(fields),
             response_format=_response_format(fields),
             logprobs=fields.get("logprobs", "an integer"),
             stream=fields.get("stream", "true or false", False),
+            request=Request() if request is None else request,
         )
         if (made.prompt is not None) + (made.prompt_tokens is not None) + (made.messages is not None) != 1:
             raise fields.wrong("prompt", "or `prompt_tokens` or `messages` is needed, exactly one of them")
-        if request is not None:
-            made.request = request
         return made
 
 
-_NUMBERS = ("temperature", "top_p", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty")
-_INTEGERS = ("max_tokens", "min_tokens", "top_k", "seed")
+_SAMPLING = {
+    "max_tokens": "an integer",
+    "min_tokens": "an integer",
+    "temperature": "a number",
+    "top_p": "a number",
+    "top_k": "an integer",
+    "min_p": "a number",
+    "frequency_penalty": "a number",
+    "presence_penalty": "a number",
+    "repetition_penalty": "a number",
+    "seed": "an integer",
+    "ignore_eos": "true or false",
+}
 
 
 def _sampling(fields: Fields) -> Sampling:
     given = fields.get("sampling", "an object")
     fields = fields if given is None else Fields(given, "sampling")
-    made = Sampling(ignore_eos=fields.get("ignore_eos", "true or false", False))
-    for names, kind in ((_NUMBERS, "a number"), (_INTEGERS, "an integer")):
-        for name in names:
-            setattr(made, name, fields.get(name, kind))
-    bias = fields.raw("logit_bias") or {}
+    made = Sampling()
+    # A request has few of them.
+    for name in fields.names():
+        kind = _SAMPLING.get(name)
+        if kind is not None:
+            value = fields.get(name, kind)
+            if value is not None:
+                setattr(made, name, value)
+    bias = fields.raw("logit_bias")
+    if bias:
+        made.logit_bias = _logit_bias(fields, bias)
+    return made
+
+
+def _logit_bias(fields: Fields, bias: Any) -> dict[int, float]:
     try:
         pairs = bias.items() if isinstance(bias, dict) else bias
-        made.logit_bias = {int(token): float(amount) for token, amount in pairs}
+        return {int(token): float(amount) for token, amount in pairs}
     except (TypeError, ValueError):
         raise fields.wrong("logit_bias", "is a list of pairs of a token's id and a number") from None
-    return made
 
 
 def _literals(fields: Fields) -> list[tuple[int, int]]:
     made: list[tuple[int, int]] = []
-    for pair in fields.get("literals", "a list", []):
+    for pair in fields.get("literals", "a list") or ():
         if not (isinstance(pair, list) and len(pair) == 2 and all(type(end) is int for end in pair)):
             raise fields.wrong("literals", "is a list of pairs of integers")
         if not (made[-1][1] if made else 0) <= pair[0] <= pair[1]:
@@ -170,7 +189,9 @@ def _literals(fields: Fields) -> list[tuple[int, int]]:
 
 def _stop(fields: Fields) -> list[str]:
     stop = fields.raw("stop")
-    return [stop] if isinstance(stop, str) else fields.get("stop", "a list of texts", [])
+    if stop is None:
+        return []
+    return [stop] if isinstance(stop, str) else fields.get("stop", "a list of texts")
 
 
 def _response_format(fields: Fields) -> ResponseFormat | None:

@@ -19,9 +19,12 @@ ASYNC = DEF.replace("def handle", "async def handle")
 
 
 def chunks(link, number, body=None, **head):
-    """Flags and payload of each chunk of a generation's answer."""
+    """Flags and payload of each chunk of a generation's answer, or of its whole text."""
     link.ask(number, {"prompt": "moo"} if body is None else body, kind="text-generation", **head)
     frames = link.gather(number)[number]
+    if frames[0].kind == RESPONSE:
+        assert len(frames) == 1 and frames[0].flags == TEXT and frames[0].code == 200, frames
+        return [(TEXT, frames[0].payload)]
     assert (frames[0].kind, frames[0].flags) == (STREAM, EVENT), frames
     assert frames[-1].kind == END, frames
     assert all(got.kind == CHUNK for got in frames[1:-1])

@@ -116,7 +116,9 @@ impl TextCodec {
 
 /// Id of an answer by that of its request: letters and digits.
 fn answer_id(request_id: &[u8]) -> String {
-    String::from_utf8_lossy(request_id).chars().filter(char::is_ascii_alphanumeric).collect()
+    let mut id = String::with_capacity(request_id.len());
+    id.extend(request_id.iter().filter(|byte| byte.is_ascii_alphanumeric()).map(|byte| char::from(*byte)));
+    id
 }
 
 /// Head of an answer in the OpenAI API.

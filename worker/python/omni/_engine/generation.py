@@ -62,10 +62,13 @@ class GenerationStream(Stream):
 
 def make(number: int, result: Any, given: object) -> bytes | Stream:
     """The frames of a text generation's result. Raises `Unserialisable`."""
-    if isinstance(result, (str, *_BYTES)):
-        return GenerationStream(number, (result,))
+    if isinstance(result, str):
+        return _text(number, result)
     if isinstance(result, Completion):
-        return GenerationStream(number, _pieces(result))
+        has_text_alone = result.finish is None and not (result.reasoning or result.tool_calls or result.tokens)
+        return _text(number, result.text) if has_text_alone else GenerationStream(number, _pieces(result))
+    if isinstance(result, _BYTES):
+        return GenerationStream(number, (result,))
     if isinstance(result, Response):
         return error_of(number, result, "a text generation answers with text, pieces of it, or a Completion")
     if hasattr(result, "__next__") or hasattr(result, "__aiter__"):
@@ -73,6 +76,14 @@ def make(number: int, result: Any, given: object) -> bytes | Stream:
     raise Unserialisable(
         f"a text generation returned {_name(result)}: return text or a Completion, or yield pieces ({_PIECES})"
     )
+
+
+def _text(number: int, text: str) -> bytes | Stream:
+    """The frame of a whole text; a long one is a stream."""
+    payload = _utf8(text)
+    if len(payload) > wire.MAX_CHUNK:
+        return GenerationStream(number, (payload,))
+    return wire.frame(wire.RESPONSE, wire.TEXT, 200, number, payload)
 
 
 def _pieces(whole: Completion) -> Iterable[object]:

@@ -13,9 +13,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from omni._engine.cancel import Cancels
 
-_COUNT = b'{"kind":"count-tokens"'
+_KIND = b'{"kind":"'
+_COUNT = _KIND + b'count-tokens"'
 _HEAD = wire.HEAD_LENGTH.size
+_NAME = _HEAD + len(_KIND)
 _BEGINNING = _HEAD + len(_COUNT)
+_LONGEST = _NAME + 32
+"""The end of the longest name of a kind, and more."""
 
 
 class WireRequest(Request):
@@ -53,9 +57,15 @@ class WireRequest(Request):
         return head
 
     @property
+    def kind(self) -> str | None:
+        """Kind of the request, where the node has read it: the first field of the head, which is not parsed for it."""
+        if self._payload[_HEAD:_NAME] != _KIND:
+            return None
+        return str(self._payload[_NAME:_LONGEST], "ascii", "replace").partition('"')[0]
+
+    @property
     def counts_tokens(self) -> bool:
-        """True if only the tokens of the prompt are asked for. The kind is the first field of the head, which is not
-        parsed for it."""
+        """True if only the tokens of the prompt are asked for, by the kind."""
         return self._payload[_HEAD:_BEGINNING] == _COUNT
 
     @property

@@ -38,6 +38,9 @@ use omni_tool_parser::{CompiledTools, Parser, ParserOptions};
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Bytes of a short answer in any of the forms.
+const WHOLE: usize = 2048;
+
 /// A request for generated text, and where it came from.
 pub(crate) struct TextRequest<'a> {
     pub(crate) api: &'a RunApi,
@@ -84,7 +87,7 @@ impl TextRequest<'_> {
             let Some((completion, permit)) = collect(&mut generation, &self.model.body_budget).await? else {
                 return self.forward().await;
             };
-            let mut out = BytesMut::new();
+            let mut out = BytesMut::with_capacity(WHOLE);
             encoder.whole(&completion, &mut out);
             let share = &self.model.body_budget;
             let (version, permit) = (self.caller.parts.version, Some(permit));

@@ -12,6 +12,9 @@ use omni_request_error::Failure;
 use std::borrow::Cow;
 use std::ops::Range;
 
+/// Bytes of an input beside its prompt, roughly.
+const PARAMETERS: usize = 512;
+
 /// Prompt of one generation.
 #[derive(Debug)]
 pub(super) struct PreparedPrompt {
@@ -126,6 +129,8 @@ fn input(request: &GenerationRequest, source: Source<'_>, chat: Option<&Chat>, i
             (messages.get().len() as u64).div_ceil(BYTES_PER_TOKEN)
         }
     };
-    let body = serde_json::to_vec(&input).unwrap_or_default(); // texts and numbers are always JSON
+    let text = input.prompt.map_or(0, str::len);
+    let mut body = Vec::with_capacity(text + text / 8 + PARAMETERS);
+    let _ = serde_json::to_writer(&mut body, &input); // texts and numbers are always JSON
     PreparedPrompt { body: body.into(), tokens, in_reasoning }
 }
