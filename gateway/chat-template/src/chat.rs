@@ -15,6 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 const RESERVED: &[&str] =
     &["chat_template", "continue_final_message", "messages", GUARD, "raise_exception", "strftime_now", "tools"];
 
+/// Variable of documents that the answer is to be based on. Unlike other variables, they are a part of the conversation.
+pub(crate) const DOCUMENTS: &str = "documents";
+
 /// Fields of a message that have their own place in [`Message`].
 const FIELDS: &[&str] = &["content", "name", "role", "tool_call_id", "tool_calls"];
 
@@ -62,7 +65,7 @@ pub(crate) fn variables(form: Form<'_>, chat: &Chat) -> Result<Variables, Invali
     let offered = !chat.tools.is_empty() && chat.tool_choice != ToolChoice::None;
     let tools = if offered { builder.tools(chat)? } else { Value::from(()) };
     root.push(("tools".into(), tools));
-    root.push(("documents".into(), Value::from(())));
+    root.push((DOCUMENTS.into(), Value::from(())));
     root.push(("add_generation_prompt".into(), Value::from(!chat.template.continue_final_message)));
     if let Some(effort) = &chat.template.reasoning_effort {
         root.push(("reasoning_effort".into(), builder.text(effort, false)));
@@ -76,7 +79,12 @@ pub(crate) fn variables(form: Form<'_>, chat: &Chat) -> Result<Variables, Invali
         if RESERVED.contains(&name.as_str()) || form.special.iter().any(|(special, _)| special == name) {
             return Err(InvalidRequest::new(parameter, format!("`{name}` cannot be set by a request")));
         }
-        root.push((Value::from(name), builder.json(value, &parameter)?));
+        let value = builder.json(value, &parameter)?;
+        if name == DOCUMENTS && value.is_true() && !form.facts.reads_documents {
+            let message = "the chat template of this model has no place for documents: send them in a message";
+            return Err(InvalidRequest::unsupported(DOCUMENTS, message));
+        }
+        root.push((Value::from(name), value));
     }
     Ok(Variables { root: Value::from_pairs(root), size: builder.size, unparsed: builder.unparsed })
 }

@@ -2,6 +2,7 @@
 
 mod shapes;
 
+use crate::chat::DOCUMENTS;
 use crate::error::{LoadError, RenderError};
 use crate::source::TemplateSource;
 use crate::template::{ChatTemplate, Rendered};
@@ -73,6 +74,8 @@ fn check(template: &ChatTemplate, shape: &Shape) -> Vec<Problem> {
         Err(error @ (RenderError::OutOfFuel { .. } | RenderError::TooLong { .. })) => {
             vec![(Severity::Error, None, error.to_string())]
         }
+        // Few templates have a place for documents.
+        Err(RenderError::Invalid(invalid)) if invalid.parameter.as_deref() == Some(DOCUMENTS) => Vec::new(),
         Err(error) => vec![(Severity::Warning, None, format!("refused: {error}"))],
     }
 }

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::facts::{Absent, Arguments, CallIds, Contents};
-use omni_generation::{Content, Message, Part, Role, TemplateOptions, Tool, ToolCall};
+use omni_generation::{Content, InvalidCode, Message, Part, Role, TemplateOptions, Tool, ToolCall};
 use proptest::prelude::*;
 use serde_json::value::RawValue;
 
@@ -207,6 +207,20 @@ fn variables_of_a_request_are_the_templates_except_its_own() {
         asked.template.variables.push((name.to_owned(), raw("1")));
         let RenderError::Invalid(error) = load(jinja).render(&asked, 0).unwrap_err() else { panic!("{name}") };
         assert_eq!(error.parameter, Some(format!("chat_template_kwargs.{name}")));
+    }
+}
+
+#[test]
+fn documents_without_a_place_are_refused() {
+    let with = |documents: &str| {
+        let mut asked = chat(vec![user("a")]);
+        asked.template.variables.push(("documents".to_owned(), raw(documents)));
+        load("{{ messages[0].content }}").render(&asked, 0)
+    };
+    let RenderError::Invalid(error) = with(r#"[{"text": "d"}]"#).unwrap_err() else { panic!("not the client's") };
+    assert_eq!((error.parameter.as_deref(), error.code), (Some("documents"), InvalidCode::Unsupported));
+    for none in ["[]", "null"] {
+        assert_eq!(with(none).unwrap().prompt, "a");
     }
 }
 
