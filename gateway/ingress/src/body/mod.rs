@@ -70,10 +70,13 @@ pub struct ReceivedBody {
     pub upload: Option<Upload>,
 }
 
-/// Returns true if the body is JSON by its media type. A body without a type counts as JSON, as the bodies of the APIs are.
+/// Returns true if the body is JSON by its media type. A body without a type counts as JSON, as the bodies of the APIs are;
+/// one with several types does not.
 #[must_use]
 pub fn is_json(headers: &HeaderMap) -> bool {
-    let Some(media) = headers.get(CONTENT_TYPE) else { return true };
+    let mut types = headers.get_all(CONTENT_TYPE).iter();
+    let (media, None) = (types.next(), types.next()) else { return false };
+    let Some(media) = media else { return true };
     let media = media.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
     media.eq_ignore_ascii_case(b"application/json")
         || (media.len() > 5 && media[media.len() - 5..].eq_ignore_ascii_case(b"+json"))
