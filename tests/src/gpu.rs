@@ -104,7 +104,7 @@ pub fn slow_moves(milliseconds: u64) -> Faults {
 /// When it does not.
 pub fn ask(node: &Node, model: &str) -> Answer {
     let answer = node.http().run(model, &json!(null));
-    assert_eq!(answer.status, 200, "{model}: {}\n{}", answer.text(), node.log());
+    assert_eq!(answer.status, 200, "{model}: {}\n{}", answer.text(), node.log_about(model));
     assert_eq!(answer.json()["result"]["whole"], true, "{model}: {}", answer.text());
     answer
 }

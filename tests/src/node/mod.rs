@@ -113,6 +113,14 @@ impl Node {
         self.setup.log()
     }
 
+    /// What the node has logged about a model, and all warnings and errors.
+    #[must_use]
+    pub fn log_about(&self, model: &str) -> String {
+        let (log, named) = (self.log(), format!("\"model\":\"{model}\""));
+        let told = log.lines().filter(|line| line.contains(&named) || !line.contains("\"level\":\"INFO\""));
+        told.collect::<Vec<_>>().join("\n")
+    }
+
     /// The scheduler's process id.
     #[must_use]
     pub fn pid(&self) -> Pid {
