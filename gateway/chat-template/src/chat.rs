@@ -101,7 +101,10 @@ impl Builder<'_> {
         let parsed = json::parse(raw.get(), &mut |text| self.text(text, false));
         self.size += raw.get().len();
         parsed.map_err(|_| {
-            InvalidRequest::new(parameter, format!("`{parameter}` is nested too deep or has a broken text"))
+            InvalidRequest::new(
+                parameter,
+                format!("`{parameter}` is nested too deep, or has a broken text or a number out of range"),
+            )
         })
     }
 
