@@ -31,6 +31,11 @@ pub trait ResponseEncoder: Send {
     /// Failure in mid-stream: the last event.
     fn error(&mut self, failure: &StreamFailure<'_>, out: &mut BytesMut);
 
+    /// Returns true if a part is held until the end of the stream.
+    fn holds(&self, _delta: &Delta) -> bool {
+        false
+    }
+
     /// The whole answer of a request that does not stream: one JSON document.
     fn whole(&mut self, completion: &Completion, out: &mut BytesMut);
 }

@@ -15,6 +15,7 @@
 //! | [`guard`] | rules kept for every engine: stop strings, whole characters, token limit, one end |
 //! | [`encoder`] | what the codec of an API renders |
 //! | [`completion`] | a whole answer, collected from deltas |
+//! | [`values`] | bound of the JSON values that a client may send |
 //! | [`capability`] | parameters that an engine honours |
 #![forbid(unsafe_code)]
 
@@ -27,6 +28,7 @@ pub mod guard;
 pub mod message;
 pub mod piece;
 pub mod request;
+pub mod values;
 
 pub use capability::{Capabilities, Capability};
 pub use completion::{Choice, Completion};
@@ -38,3 +40,4 @@ pub use message::{Content, Message, Part, Role, Tool, ToolCall, ToolChoice};
 pub use omni_request_error::{InvalidCode, InvalidRequest};
 pub use piece::{Alternative, Piece, TokenInfo};
 pub use request::{Chat, GenerationRequest, Prompt, ResponseFormat, Sampling, TemplateOptions};
+pub use values::check_values;

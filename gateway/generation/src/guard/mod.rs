@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants: the text that leaves is the engine's own up to the first stop string, whatever pieces it came in; at most one stop
-//! string's length is held back; nothing leaves after the end.
+//! string's length is held back, and at most [`MOST_TOKENS`] tokens with it; nothing leaves after the end.
 
 mod characters;
 mod stop;
@@ -27,7 +27,12 @@ pub struct GuardLimits {
     pub pieces: Option<u32>,
     /// Tokens of the prompt, for engines that report no usage.
     pub prompt_tokens: u64,
+    /// Tokens with their log probabilities are passed on.
+    pub tokens: bool,
 }
+
+/// Most tokens that are held back with their text; of more, the first leave before it.
+const MOST_TOKENS: usize = 1024;
 
 /// Text and tokens that may leave.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -53,6 +58,7 @@ pub struct OutputGuard {
     characters: Characters,
     stop: StopMatcher,
     pieces_left: Option<u32>,
+    passes_tokens: bool,
     /// Usage as the node counts it.
     counted: Usage,
     /// Tokens whose text is held back, with the offset of their end in the output.
@@ -72,6 +78,7 @@ impl OutputGuard {
             characters: Characters::default(),
             stop: StopMatcher::new(limits.stop),
             pieces_left: limits.pieces,
+            passes_tokens: limits.tokens,
             counted,
             tokens: VecDeque::new(),
             received: 0,
@@ -137,8 +144,11 @@ impl OutputGuard {
     /// Passes text through the stop strings. Returns the one that it completes.
     fn take(&mut self, text: &str, token: Option<TokenInfo>, out: &mut Guarded) -> Option<String> {
         self.received += text.len();
-        if let Some(token) = token {
+        if let Some(token) = token.filter(|_| self.passes_tokens) {
             self.tokens.push_back((self.received, token));
+            if self.tokens.len() > MOST_TOKENS {
+                out.tokens.extend(self.tokens.pop_front().map(|(_, token)| token));
+            }
         }
         let (text, sequence) = self.stop.push(text);
         self.release(&text, out);

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 fn guard(stop: &[&str], pieces: Option<u32>) -> OutputGuard {
     let stop = stop.iter().map(|text| (*text).to_owned()).collect();
-    OutputGuard::new(GuardLimits { stop, pieces, prompt_tokens: 7 })
+    OutputGuard::new(GuardLimits { stop, pieces, prompt_tokens: 7, tokens: true })
 }
 
 fn piece(bytes: &[u8]) -> Piece {

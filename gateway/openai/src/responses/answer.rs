@@ -236,6 +236,17 @@ pub(crate) enum Item {
 }
 
 impl Item {
+    /// Bytes of the item in its wire form, roughly.
+    pub(crate) fn length(&self) -> usize {
+        128 + match self {
+            Self::Reasoning { text } => text.len(),
+            Self::Message { text, tokens } => {
+                text.len() + 64 * tokens.iter().map(|token| 1 + token.top.len()).sum::<usize>()
+            }
+            Self::Call { id, name, arguments } => id.len() + name.len() + arguments.len(),
+        }
+    }
+
     /// The item in its wire form; `index` is its place in the output.
     pub(crate) fn output(&self, head: &AnswerHead, index: usize, status: &'static str) -> OutputItem<'_> {
         let id = self.id(head, index);

@@ -18,6 +18,9 @@ use omni_generation::encoder::StreamFailure;
 use omni_generation::{Completion, Delta, Finish, FinishReason, ResponseEncoder, TokenInfo, Usage};
 use serde::Serialize;
 
+/// Longest output, in bytes, that the end of a failed answer repeats.
+const REPEATED: usize = 64 * 1024;
+
 /// Encoder of one answer.
 #[derive(Debug)]
 pub struct ResponsesEncoder {
@@ -252,6 +255,10 @@ impl ResponseEncoder for ResponsesEncoder {
         }
     }
 
+    fn holds(&self, _: &Delta) -> bool {
+        true
+    }
+
     fn finish(&mut self, choice: usize, finish: &Finish, out: &mut BytesMut) {
         if choice == 0 {
             self.close(status(&finish.reason), out);
@@ -273,6 +280,10 @@ impl ResponseEncoder for ResponsesEncoder {
         let sequence_number = self.next();
         let event = ErrorEvent { r#type: "error", sequence_number, code, message: failure.message, param: None };
         put_event("error", &event, out);
+        // The client has them, and large ones may be what there is no memory for.
+        if self.items.iter().map(Item::length).sum::<usize>() > REPEATED {
+            self.items.clear();
+        }
         self.response("response.failed", State::Failed { code, message: failure.message }, out);
     }
 

@@ -128,6 +128,10 @@ impl ResponseEncoder for NativeEncoder {
         }
     }
 
+    fn holds(&self, delta: &Delta) -> bool {
+        matches!(delta, Delta::CallStart { .. } | Delta::CallArguments { .. })
+    }
+
     fn finish(&mut self, choice: usize, finish: &Finish, _: &mut BytesMut) {
         if choice == 0 {
             self.reason = finish.reason.clone();

@@ -7,11 +7,13 @@
 //! ```
 
 use crate::in_flight::InFlightRequest;
-use omni_body::{Chunk, Chunks, StreamKind};
+use omni_body::{BodyPermit, Chunk, Chunks, StreamKind};
 use omni_engine_client::{Answer, AnswerContent, StreamEnd, StreamRead, StreamReader, Unanswered};
 use omni_engine_protocol::generation::{self as wire, GenerationEvent};
 use omni_generation::guard::{EngineFinish, Guarded};
-use omni_generation::{Alternative, Delta, Finish, FinishReason, OutputGuard, Piece, TokenInfo, Usage};
+use omni_generation::{
+    Alternative, Delta, Finish, FinishReason, OutputGuard, Piece, Prompt, TokenInfo, ToolChoice, Usage,
+};
 use omni_request_error::Failure;
 use omni_tool_parser::Parser;
 use std::pin::Pin;
@@ -33,8 +35,8 @@ pub(crate) struct Choice {
     /// End as the engine has reported it.
     engine_finish: EngineFinish,
     calls: EngineCalls,
-    /// The client asked for log probabilities.
-    wants_tokens: bool,
+    /// Memory of a whole text that the engine has answered with.
+    permit: Option<BodyPermit>,
 }
 
 #[derive(Debug)]
@@ -49,8 +51,10 @@ enum Source {
 
 /// Tool calls that the engine parses itself.
 #[derive(Debug)]
-struct EngineCalls {
+pub(crate) struct EngineCalls {
     begun: usize,
+    /// Most calls that the client takes; further ones are left out, as in text. Not even one is asked for: an error.
+    most: usize,
     /// Number from which ids are made.
     seed: u64,
 }
@@ -90,7 +94,7 @@ impl Choice {
         (request, reply): (InFlightRequest, Reply),
         guard: OutputGuard,
         parser: Parser,
-        (id_seed, wants_tokens): (u64, bool),
+        calls: EngineCalls,
     ) -> Self {
         Self {
             request,
@@ -98,8 +102,8 @@ impl Choice {
             guard,
             parser,
             engine_finish: EngineFinish::default(),
-            calls: EngineCalls { begun: 0, seed: id_seed },
-            wants_tokens,
+            calls,
+            permit: None,
         }
     }
 
@@ -129,7 +133,7 @@ impl Choice {
                         self.request.on_consumed(chunks.cost());
                         match self.on_chunks(&chunks) {
                             Err(failure) => return Poll::Ready(self.fail(failure)),
-                            Ok(parts) if parts.deltas.is_empty() && parts.finish.is_none() => {}
+                            Ok(parts) if parts.is_empty() => {}
                             Ok(parts) => return Poll::Ready(Progress::Parts(parts)),
                         }
                     }
@@ -146,9 +150,10 @@ impl Choice {
 
     fn on_reply(&mut self, reply: Result<Answer, Unanswered>) -> Progress {
         match reply {
-            Ok(Answer { content: AnswerContent::Stream(reader), version, sent_at, swap, .. })
+            Ok(Answer { content: AnswerContent::Stream(reader), permit, version, sent_at, swap, .. })
                 if reader.kind() == StreamKind::Generation =>
             {
+                self.permit = permit;
                 self.source = Source::Streaming(reader);
                 Progress::Begun(Begun { version, sent_at, swap })
             }
@@ -166,6 +171,14 @@ impl Choice {
                 self.source = Source::Over;
                 Progress::NotSent
             }
+        }
+    }
+
+    /// Cancels the choice, whose outcome the caller counts.
+    pub(crate) fn cancel(&mut self) {
+        if !self.is_over() {
+            self.request.cancel_uncounted();
+            self.source = Source::Over;
         }
     }
 
@@ -205,9 +218,7 @@ impl Choice {
 
     fn take(&mut self, guarded: Guarded, parts: &mut Parts) {
         self.parser.push(&guarded.text, &mut parts.deltas);
-        if self.wants_tokens {
-            parts.tokens.extend(guarded.tokens);
-        }
+        parts.tokens.extend(guarded.tokens);
     }
 
     fn on_event(&mut self, json: &[u8], parts: &mut Parts) -> Result<Option<Finish>, Failure> {
@@ -219,7 +230,7 @@ impl Choice {
                 return Ok(self.on_piece(Piece { bytes, token }, parts));
             }
             GenerationEvent::Reasoning { text } => parts.deltas.push(Delta::Reasoning(text)),
-            GenerationEvent::ToolCall(call) => self.calls.begin(call, &mut parts.deltas),
+            GenerationEvent::ToolCall(call) => self.calls.begin(call, &mut parts.deltas)?,
             GenerationEvent::Finish(finish) => {
                 self.engine_finish =
                     EngineFinish { reason: finish.reason.map(finish_reason), usage: finish.usage.map(usage) };
@@ -246,20 +257,48 @@ impl Choice {
     fn finish(&mut self, mut finish: Finish, parts: &mut Parts) {
         let outcome = self.parser.finish(&mut parts.deltas);
         let has_calls = outcome.calls + self.calls.begun > 0;
-        if has_calls && matches!(finish.reason, FinishReason::Stop { .. }) {
-            finish.reason = FinishReason::ToolCalls;
+        match finish.reason {
+            FinishReason::Stop { .. } if has_calls => finish.reason = FinishReason::ToolCalls,
+            FinishReason::ToolCalls if !has_calls => finish.reason = FinishReason::Stop { sequence: None },
+            _ => {}
         }
         parts.finish = Some(finish);
     }
 }
 
+impl Parts {
+    fn is_empty(&self) -> bool {
+        self.deltas.is_empty() && self.tokens.is_empty() && self.finish.is_none()
+    }
+}
+
 impl EngineCalls {
-    fn begin(&mut self, event: wire::ToolCallEvent, deltas: &mut Vec<Delta>) {
+    /// The calls in an answer to this prompt. Their ids are made from the seed.
+    pub(crate) fn new(prompt: &Prompt, seed: u64) -> Self {
+        let most = match prompt {
+            Prompt::Chat(chat) if chat.tool_choice == ToolChoice::None => 0,
+            Prompt::Chat(chat) if !chat.parallel_tool_calls => 1,
+            Prompt::Chat(_) => usize::MAX,
+            Prompt::Text(_) | Prompt::Tokens(_) => 0,
+        };
+        Self { begun: 0, most, seed }
+    }
+
+    fn begin(&mut self, event: wire::ToolCallEvent, deltas: &mut Vec<Delta>) -> Result<(), Failure> {
+        if self.most == 0 {
+            let why =
+                format!("it calls the function {:?}, and the client has asked for an answer without calls", event.name);
+            return Err(Failure::AnswerNotSendable(why));
+        }
+        if self.begun == self.most {
+            return Ok(());
+        }
         let call = self.begun;
         self.begun += 1;
         let id = event.id.unwrap_or_else(|| format!("call_{:016x}{call}", self.seed));
         deltas.push(Delta::CallStart { call, id, name: event.name });
         deltas.push(Delta::CallArguments { call, text: event.arguments });
+        Ok(())
     }
 }
 

@@ -41,6 +41,11 @@ impl FormatCheck {
         Self(validator.map(check))
     }
 
+    /// Returns true if a part is held until its choice ends.
+    pub(crate) fn holds(&self, delta: &Delta) -> bool {
+        self.0.is_some() && matches!(delta, Delta::Content(_))
+    }
+
     /// Adds parts, and begins to validate a choice at its end. An answer of tool calls, or one that was cut by the limit of
     /// tokens, has another form, and its finish says so.
     ///

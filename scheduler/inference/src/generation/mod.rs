@@ -4,17 +4,19 @@
 //! | --- | --- |
 //! | [`choice`] | one choice, from the chunks of the engine to the parts for the client |
 //! | [`format`](mod@format) | validation of answers that must be JSON |
+//! | [`memory`] | memory of an answer, which counts against the model's share |
 //! | [`stream`] | the answer as server-sent events |
 //! | [`whole`] | the answer as one document |
 
 pub(crate) mod choice;
 pub(crate) mod format;
+mod memory;
 pub(crate) mod stream;
 pub(crate) mod whole;
 
 use choice::{Begun, Choice, Parts, Progress};
 use format::{FormatCheck, Validation};
-use omni_generation::Usage;
+use omni_generation::{Delta, Usage};
 use omni_request_error::Failure;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -59,6 +61,16 @@ impl Generation {
     pub(crate) fn new(choices: Vec<Choice>, per_prompt: usize, format: FormatCheck, deadline: Instant) -> Self {
         let deadline = Box::pin(tokio::time::sleep_until(deadline.into()));
         Self { choices, per_prompt, format, validation: None, deadline, first: 0, usage: Usage::default() }
+    }
+
+    /// Cancels what runs; its outcome is the caller's to count.
+    pub(crate) fn cancel(&mut self) {
+        self.choices.iter_mut().for_each(Choice::cancel);
+    }
+
+    /// Returns true if a part is held for the validation at the end.
+    pub(crate) fn holds(&self, delta: &Delta) -> bool {
+        self.format.holds(delta)
     }
 
     /// Next event. Nothing follows an end or a failure.

@@ -1,11 +1,13 @@
 //! An answer of generated text as server-sent events.
 
+use super::choice::Parts;
+use super::memory::{AnswerMemory, LONGEST_HELD, size, size_of_tokens};
 use super::{Event, Generation};
 use crate::outcome::count_failure;
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body, Frame};
-use omni_generation::ResponseEncoder;
 use omni_generation::encoder::StreamFailure;
+use omni_generation::{Delta, ResponseEncoder};
 use omni_ingress::StreamCut;
 use omni_request_error::Failure;
 use omni_supervisor::metrics::Api;
@@ -29,6 +31,7 @@ pub struct GenerationBody {
     id: Vec<u8>,
     /// Rendered bytes that were not written yet.
     out: BytesMut,
+    memory: AnswerMemory,
     ended: bool,
 }
 
@@ -46,10 +49,24 @@ impl GenerationBody {
     ) -> Self {
         let mut out = BytesMut::new();
         encoder.start(&mut out);
-        Self { generation, encoder, model: Arc::clone(model), api, id: id.to_vec(), out, ended: false }
+        let memory = AnswerMemory::new(&model.body_budget, LONGEST_HELD);
+        Self { generation, encoder, model: Arc::clone(model), api, id: id.to_vec(), out, memory, ended: false }
+    }
+
+    /// Counts what is held of parts until the end.
+    fn hold(&mut self, parts: &Parts) -> Result<(), Failure> {
+        let holds = |delta: &&Delta| self.encoder.holds(delta) || self.generation.holds(delta);
+        let held: u64 = parts.deltas.iter().filter(holds).map(size).sum();
+        let tokens = if parts.deltas.iter().any(|delta| self.encoder.holds(delta)) { &parts.tokens[..] } else { &[] };
+        self.memory.hold(held + size_of_tokens(tokens))
     }
 
     fn on_event(&mut self, event: Event) {
+        if let Event::Parts(_, parts) = &event
+            && let Err(failure) = self.hold(parts)
+        {
+            return self.fail(&failure);
+        }
         let out = &mut self.out;
         match event {
             Event::Begun(_) => {}
@@ -71,6 +88,7 @@ impl GenerationBody {
     }
 
     fn fail(&mut self, failure: &Failure) {
+        self.generation.cancel();
         count_failure(&self.model, self.api, failure, &self.id);
         let message = failure.to_string();
         self.encoder.error(&StreamFailure { message: &message, status: failure.status() }, &mut self.out);
@@ -89,6 +107,10 @@ impl Body for GenerationBody {
                 Poll::Ready(event) => body.on_event(event),
                 Poll::Pending => break,
             }
+        }
+        if let Err(failure) = body.memory.reserve(body.out.len() as u64) {
+            body.out.clear(); // whole events, which nobody has
+            body.fail(&failure);
         }
         match (body.out.is_empty(), body.ended) {
             (false, _) => Poll::Ready(Some(Ok(Frame::data(body.out.split().freeze())))),

@@ -7,7 +7,7 @@ use super::TextCodec;
 use super::call::check_kind;
 
 use crate::answer::{AnswerBody, AnswerStream, Document, timing_headers};
-use crate::generation::choice::Choice;
+use crate::generation::choice::{Choice, EngineCalls};
 use crate::generation::format::FormatCheck;
 use crate::generation::stream::GenerationBody;
 use crate::generation::whole::collect;
@@ -26,7 +26,7 @@ use omni_engine_client::AnswerContent;
 use omni_engine_protocol::frame::RequestKind;
 use omni_engine_protocol::task::TokenCount;
 use omni_generation::guard::GuardLimits;
-use omni_generation::{Capabilities, GenerationRequest, OutputGuard, Prompt, ResponseFormat, ToolChoice};
+use omni_generation::{Capabilities, GenerationRequest, OutputGuard, Prompt, ResponseFormat, ToolChoice, check_values};
 use omni_ingress::ReadDeadline;
 use omni_policy::dispatch::hash_name;
 use omni_request_error::Failure;
@@ -128,7 +128,8 @@ impl TextRequest<'_> {
     fn check(&self) -> Result<(), Failure> {
         check_kind(self.model, self.content, Kind::TextGeneration)?;
         let capabilities: Capabilities = self.content.manifest.generation.honours.iter().copied().collect();
-        Ok(capabilities.check(&self.request)?)
+        capabilities.check(&self.request)?;
+        Ok(check_values(&self.request)?)
     }
 
     fn has(&self, capability: Capability) -> bool {
@@ -181,11 +182,16 @@ impl TextRequest<'_> {
                 let parser =
                     Parser::new(text_model.dialect, self.parser_options(text_model, prompt, &tools, prepared, id_seed));
                 let pieces = self.request.sampling.max_tokens.filter(|_| !self.has(Capability::MaxTokens));
-                let limits = GuardLimits { stop: self.request.stop.clone(), pieces, prompt_tokens: prepared.tokens };
+                let limits = GuardLimits {
+                    stop: self.request.stop.clone(),
+                    pieces,
+                    prompt_tokens: prepared.tokens,
+                    tokens: self.request.logprobs.is_some(),
+                };
                 let submitted = self.submit_one(RequestKind::TextGeneration, prepared, permit.take())?;
                 let submitted = (submitted.request, submitted.reply);
-                let extras = (id_seed, self.request.logprobs.is_some());
-                choices.push(Choice::new(submitted, OutputGuard::new(limits), parser, extras));
+                let calls = EngineCalls::new(prompt, id_seed);
+                choices.push(Choice::new(submitted, OutputGuard::new(limits), parser, calls));
             }
         }
         let check = FormatCheck::new(validator, choices.len(), text_model.aside.clone());
