@@ -194,6 +194,8 @@ fn no_request_is_lost_or_mixed_up_in_a_takeover() {
         for _ in 0..2 {
             more();
             node.upgrade();
+            let is_ready = || (node.admin().get("/readyz").status == 200).then_some(());
+            wait_for("the successor to be ready", PATIENCE, is_ready);
         }
         more();
     });

@@ -113,7 +113,7 @@ impl Node {
         self.setup.log()
     }
 
-    /// What the node has logged about a model, and all warnings and errors.
+    /// Log lines about a model, and all warnings and errors.
     #[must_use]
     pub fn log_about(&self, model: &str) -> String {
         let (log, named) = (self.log(), format!("\"model\":\"{model}\""));

@@ -278,8 +278,7 @@ impl EngineCalls {
         let most = match prompt {
             Prompt::Chat(chat) if chat.tool_choice == ToolChoice::None => 0,
             Prompt::Chat(chat) if !chat.parallel_tool_calls => 1,
-            Prompt::Chat(_) => usize::MAX,
-            Prompt::Text(_) | Prompt::Tokens(_) => 0,
+            Prompt::Chat(_) | Prompt::Text(_) | Prompt::Tokens(_) => usize::MAX,
         };
         Self { begun: 0, most, seed }
     }
