@@ -84,6 +84,8 @@ def test_large_embeddings_are_streamed(serve):
     ("result", "problem"),
     [
         ("[[1]]", "1 embeddings for 2 inputs"),
+        ("[[], []]", "embedding 0 is empty"),
+        ("[[1], []]", "embedding 1 is empty"),
         ("[[1, 2], [1]]", "embedding 1 has 1 numbers, embedding 0 has 2"),
         ("[[1], ['a']]", "embedding 1 is no vector of numbers"),
         ("[[1], [float('nan')]]", "embedding 1: number 0 is nan"),

@@ -61,6 +61,9 @@ impl<'a> EmbeddingsAnswer<'a> {
         let (head, numbers) = split_head(bytes)?;
         let header: EmbeddingsHeader =
             serde_json::from_slice(head).map_err(|_| FrameError::Malformed("embeddings have no header"))?;
+        if header.count > 0 && header.dimensions == 0 {
+            return Err(FrameError::Malformed("embeddings are empty"));
+        }
         let expected = header.count.checked_mul(header.dimensions).filter(|numbers| *numbers <= MAX_NUMBERS);
         if expected.and_then(|numbers| numbers.checked_mul(size_of::<f32>())) != Some(numbers.len()) {
             return Err(FrameError::Malformed("embeddings are not as many as their header says"));

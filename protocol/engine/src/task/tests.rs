@@ -27,6 +27,7 @@ fn embeddings_that_are_not_as_their_header_says_are_refused() {
     for (header, numbers) in [
         ("{}", 0),
         ("[]", 0),
+        (r#"{"count":1,"dimensions":0}"#, 0),
         (r#"{"count":1,"dimensions":2}"#, 3),
         (r#"{"count":2,"dimensions":2}"#, 3),
         (r#"{"count":9223372036854775807,"dimensions":4}"#, 0),

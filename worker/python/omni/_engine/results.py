@@ -40,6 +40,8 @@ def embeddings(vectors: Any, count: int, used: Usage | None, dimensions: int | N
         raise Unserialisable(f"{len(rows)} embeddings for {count} inputs: one for each is needed")
     width = len(rows[0]) // 4 if rows else 0
     for at, row in enumerate(rows):
+        if not row:
+            raise Unserialisable(f"embedding {at} is empty")
         if len(row) != width * 4:
             raise Unserialisable(f"embedding {at} has {len(row) // 4} numbers, embedding 0 has {width}")
     if dimensions is not None and rows and width != dimensions:
