@@ -46,7 +46,7 @@ def encoder(charset: str) -> Callable[[str], bytes]:
 def encoded(text: str, charset: str) -> bytes:
     """A whole text. Raises `ValueError`, which names the character."""
     try:
-        return text.encode(charset)
+        return str.encode(text, charset)  # a subclass may encode in another way
     except UnicodeEncodeError as err:
         raise ValueError(_cannot(err, charset)) from None
 

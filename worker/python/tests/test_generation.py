@@ -115,6 +115,24 @@ def test_long_text_needs_no_parts(serve, code):
 
 
 @pytest.mark.parametrize(
+    "result", ["text", "iter([text])", "Completion(text)", "Completion('ä', tokens=[Token(text)])"]
+)
+def test_a_text_that_encodes_itself_is_sent_as_utf_8(serve, result):
+    code = (
+        DEF
+        + """
+class Own(str):
+    def encode(self, *how):
+        return b"\\xff"
+text = Own("ä")
+"""
+    )
+    _, link = serve(code.format(f"return {result}"))
+    [(_, got)] = chunks(link, 1)
+    assert got == "ä".encode() or got == {"type": "token", "text": "ä"}
+
+
+@pytest.mark.parametrize(
     ("result", "problem"),
     [
         ("{'response': 'moo'}", "a text generation returned dict"),
@@ -127,9 +145,13 @@ def test_long_text_needs_no_parts(serve, code):
         ("iter([Finish(), Finish()])", "Finish comes after the Finish"),
         ("iter([Finish('done')])", "the reason of a Finish is one of stop, length"),
         ("iter([Finish('stop', usage={'prompt_tokens': 1})])", "usage is a Usage, not dict"),
-        ("iter([Finish(usage=Usage(-1))])", "`prompt_tokens` of a Usage is a number from 0 on"),
+        ("iter([Finish(usage=Usage(-1))])", "`prompt_tokens` of a Usage has to be from 0 to 9007199254740992"),
+        ("iter([Finish(usage=Usage(10**30, 5))])", "`prompt_tokens` of a Usage has to be from 0 to"),
+        ("iter([Finish(usage=Usage(5, -(10**5000)))])", "`completion_tokens` of a Usage has to be from 0 to"),
+        ("iter([Finish(usage=Usage('5'))])", "`prompt_tokens` of a Usage is a number from 0 to"),
         ("iter([Token(5)])", "the text of a Token is str or bytes, not int"),
-        ("iter([Token('a', 'b')])", "the id of a Token is a number from 0 on"),
+        ("iter([Token('a', 'b')])", "the id of a Token is a number from 0 to 4294967295, not 'b'"),
+        ("iter([Token('a', 2**32)])", "the id of a Token has to be from 0 to 4294967295"),
         ("iter([Token('a', 1, float('nan'))])", "nan is no log probability"),
         ("iter([Token('a', top=['ab', 'cd', 5])])", "`top` of a Token is pairs"),
         ("iter([Token('a', top=[('a', -1)] * 200)])", "`top` of a Token has 200 tokens"),
@@ -139,6 +161,18 @@ def test_long_text_needs_no_parts(serve, code):
         ("iter([Reasoning(b'x')])", "the text of a Reasoning is str"),
         ("iter(['\\ud800'])", "cannot be written as UTF-8"),
         ("Completion('ab', tokens=[Token('a')])", "not that of its tokens"),
+        ("Completion(b'x')", "the text of a Completion is str, not bytes"),
+        ("Completion(None, tool_calls=[ToolCall('f')])", "the text of a Completion is str, not None"),
+        ("Completion('x', b'why')", "the reasoning of a Completion is str, not bytes"),
+        ("Completion('x', finish='length')", "`finish` of a Completion is a Finish, not str"),
+        ("Completion('x', tool_calls=['junk'])", "`tool_calls[0]` of a Completion is a ToolCall, not str"),
+        (
+            "Completion('x', tool_calls=[ToolCall('f'), Finish('length')])",
+            "`tool_calls[1]` of a Completion is a ToolCall",
+        ),
+        ("Completion('x', tool_calls=ToolCall('f'))", "`tool_calls` of a Completion is a list, not ToolCall"),
+        ("Completion(tokens=['x'])", "`tokens[0]` of a Completion is a Token, not str"),
+        ("Completion('x', tokens=[Token(5)])", "the text of a Token is str or bytes, not int"),
     ],
 )
 def test_results_of_other_types_are_reported(serve, result, problem):

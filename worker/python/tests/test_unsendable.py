@@ -121,6 +121,25 @@ def test_values_in_a_stream_of_lines():
         stream.encode({"a": 1j})
 
 
+class Own(str):
+    """Text that encodes itself in another way."""
+
+    __slots__ = ()
+
+    def encode(self, *how):
+        return b"\xff"
+
+
+@pytest.mark.parametrize("media_type", [None, "text/event-stream", "text/plain", "text/plain; charset=latin-1"])
+def test_text_is_written_in_the_charset_whatever_its_class(media_type):
+    charset = "latin-1" if "latin" in (media_type or "") else "utf-8"
+    stream = whole(1, Response.stream(iter([]), media_type=media_type))
+    assert isinstance(stream, Stream)
+    assert bytes(stream.encode(Own("ä"))[1]) == "ä".encode(charset)
+    frame = whole(1, Response(Own("ä"), media_type=media_type))
+    assert isinstance(frame, bytes) and "ä".encode(charset) in frame
+
+
 def test_pieces_of_a_text_have_one_byte_order_mark():
     stream = whole(1, Response.stream(iter([]), media_type="text/plain; charset=utf-16"))
     assert isinstance(stream, Stream)

@@ -275,7 +275,7 @@ def _encode(value: object, place: str = "result") -> bytes:
 
 def _utf8(text: str) -> bytes:
     try:
-        return text.encode()
+        return str.encode(text)  # a subclass may encode in another way
     except UnicodeEncodeError as err:
         raise Unserialisable(f"the text cannot be written as UTF-8: {err.reason} at character {err.start}") from None
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _BYTES = (bytes, bytearray, memoryview)
 _PIECES = "str, bytes, Token, Reasoning, ToolCall and Finish"
 _REASONS = ("stop", "length", "tool-calls", "content-filter")
+_MOST_TOKENS = 2**53
+"""Most tokens of a usage: greater numbers are not exact in every reader of JSON."""
+_MOST_ID = 2**32 - 1
 _LEAST = -9999.0
 """The logarithm of an impossible token, which JSON cannot write as an infinite number."""
 
@@ -65,6 +68,8 @@ def make(number: int, result: Any, given: object) -> bytes | Stream:
     if isinstance(result, str):
         return _text(number, result)
     if isinstance(result, Completion):
+        if not isinstance(result.text, str):
+            raise Unserialisable(f"the text of a Completion is str, not {_name(result.text)}")
         has_text_alone = result.finish is None and not (result.reasoning or result.tool_calls or result.tokens)
         return _text(number, result.text) if has_text_alone else GenerationStream(number, _pieces(result))
     if isinstance(result, _BYTES):
@@ -87,11 +92,36 @@ def _text(number: int, text: str) -> bytes | Stream:
 
 
 def _pieces(whole: Completion) -> Iterable[object]:
-    if whole.tokens and whole.text:
-        joined = b"".join(one.text.encode() if isinstance(one.text, str) else one.text for one in whole.tokens)
-        if joined != whole.text.encode():
-            raise Unserialisable("the text of a Completion is not that of its tokens: give one of them")
+    """The pieces of a Completion whose parts have their types: a part of another type could pass for another piece."""
+    if not isinstance(whole.reasoning, str):
+        raise Unserialisable(f"the reasoning of a Completion is str, not {_name(whole.reasoning)}")
+    if not (whole.finish is None or isinstance(whole.finish, Finish)):
+        raise Unserialisable(f"`finish` of a Completion is a Finish, not {_name(whole.finish)}")
+    _check_list("tool_calls", whole.tool_calls, ToolCall)
+    _check_list("tokens", whole.tokens, Token)
+    if whole.tokens and whole.text and b"".join(map(_bytes_of, whole.tokens)) != _utf8(whole.text):
+        raise Unserialisable("the text of a Completion is not that of its tokens: give one of them")
     return whole.pieces()
+
+
+def _check_list(name: str, given: object, kind: type) -> None:
+    if not isinstance(given, (list, tuple)):
+        raise Unserialisable(f"`{name}` of a Completion is a list, not {_name(given)}")
+    for at, one in enumerate(given):
+        if not isinstance(one, kind):
+            raise Unserialisable(f"`{name}[{at}]` of a Completion is a {kind.__name__}, not {_name(one)}")
+
+
+def _bytes_of(token: Token) -> bytes:
+    if isinstance(token.text, str):
+        return _utf8(token.text)
+    if isinstance(token.text, _BYTES):
+        return bytes(token.text)
+    raise _no_text(token)
+
+
+def _no_text(token: Token) -> Unserialisable:
+    return Unserialisable(f"the text of a Token is str or bytes, not {_name(token.text)}")
 
 
 def event(item: object) -> dict[str, object]:
@@ -118,9 +148,9 @@ def _token(token: Token) -> dict[str, object]:
     elif isinstance(token.text, _BYTES):
         made["text"], made["bytes"] = bytes(token.text).decode("utf-8", "replace"), list(bytes(token.text))
     else:
-        raise Unserialisable(f"the text of a Token is str or bytes, not {_name(token.text)}")
+        raise _no_text(token)
     if token.id is not None:
-        made["id"] = _count(token.id, "the id of a Token")
+        made["id"] = _count(token.id, "the id of a Token", _MOST_ID)
     if token.logprob is not None:
         made["logprob"] = _logprob(token.logprob)
     if token.top:
@@ -173,7 +203,7 @@ def _tool_call(call: ToolCall) -> dict[str, object]:
             raise Unserialisable(f"the id of a ToolCall is text, not {_name(call.id)}")
         made["id"] = _whole(call.id)
     for name in ("name", "id"):
-        if len(str(made.get(name, "")).encode()) > wire.MAX_NAME:
+        if len(_utf8(str(made.get(name, "")))) > wire.MAX_NAME:
             raise Unserialisable(f"the {name} of a ToolCall is longer than {wire.MAX_NAME} bytes")
     return made
 
@@ -194,22 +224,22 @@ def usage(value: object) -> dict[str, int]:
     """Usage as JSON. Raises `Unserialisable`."""
     if not isinstance(value, Usage):
         raise Unserialisable(f"usage is a Usage, not {_name(value)}")
-    return {name: _count(amount, f"`{name}` of a Usage") for name, amount in vars(value).items()}
+    return {name: _count(amount, f"`{name}` of a Usage", _MOST_TOKENS) for name, amount in vars(value).items()}
 
 
-def _count(value: Any, what: str) -> int:
+def _count(value: Any, what: str, most: int) -> int:
     try:
         number: int = value.__index__()
     except (AttributeError, TypeError):
-        number = -1
-    if number < 0:
-        raise Unserialisable(f"{what} is a number from 0 on, not {value!r}")
+        raise Unserialisable(f"{what} is a number from 0 to {most}, not {value!r}") from None
+    if not 0 <= number <= most:  # not repeated: Python writes no number of many thousands of digits
+        raise Unserialisable(f"{what} has to be from 0 to {most}")
     return number
 
 
 def _utf8(text: str) -> bytes:
     try:
-        return text.encode()
+        return str.encode(text)  # a subclass may encode in another way
     except UnicodeEncodeError as err:
         raise Unserialisable(f"the text cannot be written as UTF-8: {err.reason} at character {err.start}") from None
 
