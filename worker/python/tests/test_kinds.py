@@ -167,6 +167,11 @@ def test_text_to_speech(serve):
     frames = link.gather(1)[1]
     assert frames[0].json == {"media_type": "audio/pcm"}
     assert [got.payload for got in frames[1:-1]] == [b"a", b"b"]
+    _, link = serve(model("TextToSpeech", "yield b'a'; yield 'b'"))
+    link.ask(1, {"text": "moo", "format": "pcm"})
+    last = link.gather(1)[1][-1]
+    assert (last.kind, last.flags) == (ERROR, UNSERIALISABLE)
+    assert "piece 2 of the stream: speech is bytes of an audio file, not str" in last.json["message"]
     _, link = serve(model("TextToSpeech", "return 'moo'"))
     assert "speech is bytes of an audio file, not str" in link.answer(1, {"text": "moo"}).json["message"]
 

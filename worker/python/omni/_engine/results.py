@@ -132,14 +132,24 @@ def of_speech_to_text(number: int, result: Any, given: object) -> bytes | Stream
     return whole(number, made)
 
 
+class SpeechStream(Stream):
+    """Bytes of an audio file in parts."""
+
+    __slots__ = ()
+
+    def _part(self, item: object) -> bytes:
+        raise Unserialisable(f"speech is bytes of an audio file, not {type(item).__qualname__}")
+
+
 def of_text_to_speech(number: int, result: Any, given: TextToSpeech) -> bytes | Stream:
     """Bytes, whole or in parts, or a `Response` with bytes."""
     in_parts = hasattr(result, "__next__") or hasattr(result, "__aiter__")
     if isinstance(result, _BYTES) or in_parts:
         kind = None if in_parts else media.type_of(bytes(memoryview(result)[:16]))
         kind = kind or media.audio_type(given.format) or "application/octet-stream"
-        answer = Response.stream(result, media_type=kind) if in_parts else Response(result, media_type=kind)
-        return whole(number, answer)
+        if in_parts:
+            return SpeechStream(number, result, 200, {"media_type": kind}, wire.BYTES)
+        return whole(number, Response(result, media_type=kind))
     if isinstance(result, Response):
         if result.kind == "whole" and not isinstance(result.body, _BYTES):
             raise Unserialisable(f"speech is bytes of an audio file, not {type(result.body).__qualname__}")
