@@ -5,6 +5,7 @@ use omni_generation::Sampling;
 use omni_request_error::InvalidRequest;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 
 /// Most answers to one prompt.
@@ -115,9 +116,12 @@ impl<'de> Visitor<'de> for BiasVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LogitBias, A::Error> {
-        let mut biases = Vec::new();
+        let (mut biases, mut seen) = (Vec::new(), HashSet::new());
         while let Some(token) = map.next_key::<String>()? {
-            let token = token.parse().map_err(|_| A::Error::custom("its keys have to be token ids"))?;
+            let token = token_id(&token).ok_or_else(|| A::Error::custom("its keys have to be token ids"))?;
+            if !seen.insert(token) {
+                return Err(A::Error::custom(format_args!("token {token} appears twice")));
+            }
             biases.push((token, map.next_value()?));
             if biases.len() > MOST_BIASES {
                 return Err(A::Error::custom(format_args!("it has more than {MOST_BIASES} tokens")));
@@ -125,6 +129,12 @@ impl<'de> Visitor<'de> for BiasVisitor {
         }
         Ok(LogitBias(biases))
     }
+}
+
+/// The id that a key is: a decimal number without a sign and without zeros in front.
+fn token_id(key: &str) -> Option<u32> {
+    let is_plain = key.bytes().all(|byte| byte.is_ascii_digit()) && (key == "0" || !key.starts_with('0'));
+    key.parse().ok().filter(|_| is_plain)
 }
 
 impl schemars::JsonSchema for LogitBias {
@@ -136,7 +146,7 @@ impl schemars::JsonSchema for LogitBias {
         schemars::json_schema!({
             "type": "object",
             "maxProperties": MOST_BIASES,
-            "propertyNames": { "pattern": "^[0-9]{1,9}$" },
+            "propertyNames": { "pattern": "^(0|[1-9][0-9]{0,8})$" },
             "additionalProperties": { "type": "number", "minimum": -100, "maximum": 100 },
         })
     }
@@ -187,7 +197,19 @@ mod tests {
             serde_json::from_str::<LogitBias>(r#"{"50256": -100, "7": 1.5}"#).unwrap().0,
             [(50256, -100.0), (7, 1.5)]
         );
-        assert!(serde_json::from_str::<LogitBias>(r#"{"the": 1}"#).unwrap_err().to_string().contains("token ids"));
+        assert_eq!(serde_json::from_str::<LogitBias>(r#"{"0": 1, "4294967295": 2}"#).unwrap().0.len(), 2);
+        for (bias, expected) in [
+            (r#"{"the": 1}"#, "token ids"),
+            (r#"{"": 1}"#, "token ids"),
+            (r#"{"+1": 1}"#, "token ids"),
+            (r#"{"01": 1}"#, "token ids"),
+            (r#"{"00": 1}"#, "token ids"),
+            (r#"{"4294967296": 1}"#, "token ids"),
+            (r#"{"1": 5, "2": 7, "1": 5}"#, "token 1 appears twice"),
+        ] {
+            let error = serde_json::from_str::<LogitBias>(bias).unwrap_err().to_string();
+            assert!(error.contains(expected), "{bias}: {error}");
+        }
     }
 
     #[test]

@@ -83,6 +83,19 @@ def test_any_value_of_any_parameter_is_read_or_refused(api):
 FORM = multipart(
     [("model", "", b"m"), ("file", '; filename="a.wav"', b"\r\n--y\r\n-x--x\r\n"), ("prompt", "", "é".encode())]
 )
+
+
+@pytest.mark.parametrize("token", ["the", "", "+1", "01", "1_0", "²", "4294967296", "1" * 5000])
+def test_keys_of_a_bias_are_the_ids_of_tokens(token):
+    def read(key):
+        return chat.read(json.dumps({"model": "m", "messages": USER, "logit_bias": {key: 5}}).encode())
+
+    assert read("4294967295").first.sampling.logit_bias == {4294967295: 5.0}
+    with pytest.raises(Refused, match="its keys have to be token ids") as refused:
+        read(token)
+    assert refused.value.parameter == "logit_bias"
+
+
 TYPE = "multipart/form-data; boundary=x"
 
 
@@ -109,5 +122,7 @@ def test_a_broken_form_is_refused():
     for body, media_type in ((b"", TYPE), (FORM, "text/plain"), (FORM, "multipart/form-data"), (FORM[:-9], TYPE)):
         with pytest.raises(Refused):
             form.read(body, media_type)
+    with pytest.raises(Refused, match="several boundaries"):
+        form.read(FORM, f"{TYPE}; Boundary=y")
     with pytest.raises(Refused, match="more than 64"):
         form.read(multipart([("a", "", b"")] * 65), TYPE)

@@ -49,10 +49,15 @@ impl Head {
     }
 }
 
-/// The value of a parameter such as `name="file"`, with its quotes and escapes taken away.
-pub(super) fn parameter(parameters: &str, wanted: &str) -> Option<String> {
-    let mut rest = parameters;
-    loop {
+/// The value of the first parameter of a name.
+pub(super) fn parameter(text: &str, wanted: &str) -> Option<String> {
+    parameters(text).find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value)
+}
+
+/// Names and values of parameters such as `name="file"`, with quotes and escapes taken away.
+pub(super) fn parameters(text: &str) -> impl Iterator<Item = (&str, String)> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
         let (name, behind) = rest.split_once('=')?;
         let behind = behind.trim_start();
         let (value, behind) = match behind.strip_prefix('"') {
@@ -63,11 +68,9 @@ pub(super) fn parameter(parameters: &str, wanted: &str) -> Option<String> {
                 (value.trim_end().to_owned(), behind)
             }
         };
-        if name.trim_matches([' ', '\t', ';']).eq_ignore_ascii_case(wanted) {
-            return Some(value);
-        }
         rest = behind;
-    }
+        Some((name.trim_matches([' ', '\t', ';']), value))
+    })
 }
 
 /// A quoted text, behind its first quote, and what follows. A backslash escapes a quote or a backslash, and nothing else: clients send names of

@@ -8,7 +8,7 @@
 
 mod head;
 
-use head::{Head, parameter};
+use head::{Head, parameters};
 use omni_request_error::InvalidRequest;
 use std::collections::HashSet;
 
@@ -80,11 +80,15 @@ impl<'a> Form<'a> {
 
 /// The boundary that a media type names.
 fn boundary(media_type: &str) -> Result<String, InvalidRequest> {
-    let (essence, parameters) = media_type.split_once(';').unwrap_or((media_type, ""));
+    let (essence, behind) = media_type.split_once(';').unwrap_or((media_type, ""));
     if !essence.trim().eq_ignore_ascii_case("multipart/form-data") {
         return Err(malformed("its `content-type` has to be `multipart/form-data`"));
     }
-    let boundary = parameter(parameters, "boundary").unwrap_or_default();
+    let mut boundaries = parameters(behind).filter(|(name, _)| name.eq_ignore_ascii_case("boundary"));
+    let boundary = boundaries.next().map(|(_, boundary)| boundary).unwrap_or_default();
+    if boundaries.next().is_some() {
+        return Err(malformed("its `content-type` names several boundaries"));
+    }
     let is_valid = (1..=LONGEST_BOUNDARY).contains(&boundary.len()) && boundary.bytes().all(is_of_boundary);
     if is_valid { Ok(boundary) } else { Err(malformed("its `content-type` has to name a boundary")) }
 }

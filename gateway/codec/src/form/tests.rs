@@ -51,6 +51,10 @@ fn boundaries_may_be_quoted() {
     ] {
         assert!(Form::parse(media_type, body, &[]).is_err(), "{media_type}");
     }
+    for second in ["boundary=b2", "Boundary=\"b1\"", "charset=x; boundary=b2"] {
+        let error = Form::parse(&format!("{TYPE}; {second}"), b"--b1--", &[]).unwrap_err();
+        assert!(error.message.ends_with("its `content-type` names several boundaries"), "{second}: {}", error.message);
+    }
 }
 
 #[test]

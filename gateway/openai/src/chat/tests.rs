@@ -116,6 +116,8 @@ fn refused_parameters() -> Vec<String> {
         with(r#""max_tokens": 5, "max_completion_tokens": 6"#),
         with(r#""min_tokens": 6, "max_tokens": 5"#),
         with(r#""logit_bias": {"the": 1}"#),
+        with(r#""logit_bias": {"01": 7}"#),
+        with(r#""logit_bias": {"1": 5, "1": 9}"#),
         with(r#""logit_bias": {"7": 200}"#),
         with(r#""stop": [""]"#),
         with(r#""stop": [1]"#),

@@ -32,6 +32,8 @@ def read(body: bytes, media_type: str) -> tuple[list[tuple[str, str]], dict[str,
     if head.get_content_type() != "multipart/form-data" or not isinstance(boundary, str) or not boundary:
         message = "the request's body is not a form: its `content-type` has to be `multipart/form-data`"
         raise refusal.invalid(None, message)
+    if sum(name.lower() == "boundary" for name, _ in head.get_params(())) > 1:
+        raise refusal.invalid(None, "the request's body is not a form: its `content-type` names several boundaries")
     fields: list[tuple[str, str]] = []
     files: dict[str, File] = {}
     for part in _parts(body, boundary.encode("latin-1", "replace")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from omni._run import parameters, refusal
@@ -21,6 +22,8 @@ _LONGEST_STOP = 1024
 _LONGEST_SESSION = 512
 _LONGEST_MODEL = 256
 _MOST_BIASES = 1024
+_TOKEN_ID = re.compile("0|[1-9][0-9]{0,9}")
+_LARGEST_ID = 2**32 - 1
 SAMPLING = (
     "frequency_penalty",
     "ignore_eos",
@@ -136,7 +139,7 @@ def _logit_bias(given: Parameters) -> dict[int, float]:
     bias = given.typed("logit_bias", dict, "an object") or {}
     if len(bias) > _MOST_BIASES:
         raise refusal.invalid("logit_bias", f"`logit_bias`: it has more than {_MOST_BIASES} tokens")
-    if not all(token.isascii() and token.isdigit() for token in bias):
+    if not all(map(_TOKEN_ID.fullmatch, bias)) or any(int(token) > _LARGEST_ID for token in bias):
         raise refusal.invalid("logit_bias", "`logit_bias`: its keys have to be token ids")
     amounts = Parameters(bias, None, at="logit_bias")
     return {int(token): amounts.number(token, -100, 100) or 0.0 for token in bias}
