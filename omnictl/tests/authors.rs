@@ -90,6 +90,8 @@ fn every_finding_has_a_place_and_a_hint() {
         ("manifest_syntax", &[handler, ("omni.toml", "[resources\n")]),
         ("misnamed", &[("model.py", "def handle_requests(request, context):\n    pass\n")]),
         ("no_handler", &[("model.py", "x = 1\n")]),
+        ("no_handler_of_batches", &[handler, ("omni.toml", "[batching]\nmax = 4\n")]),
+        ("arguments_of_batches", &[("model.py", "def handle_batch(requests):\n    pass\n")]),
         ("arguments", &[("model.py", "\n\nasync def handle_request(request):\n    pass\n")]),
         ("entrypoint_elsewhere", &[handler, ("omni.toml", "[model]\nentrypoint = \"app.main:serve\"\n")]),
         ("requirements_unreadable", &[handler, ("requirements.txt", "numpy\n--no-cache-dir\n")]),
@@ -256,9 +258,24 @@ fn a_template_that_cannot_be_used_is_found_with_its_line() {
     let said = check(&[("model.py", HANDLER), ("omni.toml", TEXT), ("chat_template.jinja", fails)]);
     let message = "chat_template.jinja:2: the template fails for a plain message of the user: ";
     assert!(said.starts_with("exit 1") && said.contains(message), "{said}");
+    for (template, problem) in [
+        ("{% for m in mesages %}{{ m.content }}{% endfor %}", "the user's messages are not in the prompt"),
+        ("{{ raise_exception('no') }}", "refused: no"),
+    ] {
+        let said = check(&[("model.py", HANDLER), ("omni.toml", TEXT), ("chat_template.jinja", template)]);
+        let message = format!("the template is of no use for a plain message of the user: {problem}");
+        assert!(said.starts_with("exit 1") && said.contains(&message), "{said}");
+    }
     let named = "{\"chat_template\": \"{{ messages[0].content.nothing.at_all }}\"}";
     let said = check(&[("model.py", HANDLER), ("omni.toml", TEXT), ("tokenizer_config.json", named)]);
     assert!(said.contains("tokenizer_config.json: the template fails for") && said.contains("line 1 of the"), "{said}");
+}
+
+#[test]
+fn a_handler_of_batches_is_enough() {
+    let handler = "def handle_batch(requests, context):\n    return requests\n";
+    let said = check(&[("model.py", handler), ("omni.toml", "[batching]\nmax = 4\n")]);
+    assert!(said.starts_with("exit 0\n"), "{said}");
 }
 
 #[test]

@@ -104,14 +104,20 @@ fn a_request_of_too_many_values_is_refused_before_they_are_parsed() {
 fn calls_of_the_model_keep_to_what_the_client_has_asked_for() {
     let node = node();
     let tool = |name: &str| json!({ "type": "function", "function": { "name": name, "parameters": {} } });
-    let ask = |more: Value| {
-        let messages = json!([{ "role": "user", "content": "two calls" }]);
+    let ask = |said: &str, more: Value| {
+        let messages = json!([{ "role": "user", "content": said }]);
         let mut body = json!({ "model": "text", "messages": messages, "tools": [tool("f"), tool("g")] });
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let answer = node.http().post("/v1/chat/completions", &body);
         (answer.status, answer.json()["choices"][0]["message"]["tool_calls"].as_array().map(Vec::len))
     };
-    assert_eq!(ask(json!({})), (200, Some(2)));
-    assert_eq!(ask(json!({ "parallel_tool_calls": false })), (200, Some(1)));
-    assert_eq!(ask(json!({ "tool_choice": "none" })).0, 500);
+    let named = json!({ "type": "function", "function": { "name": "f" } });
+    for choice in [json!("required"), named] {
+        assert_eq!(ask("two calls", json!({ "tool_choice": choice })), (200, Some(2)));
+        assert_eq!(ask("ended", json!({ "tool_choice": choice })).0, 500);
+    }
+    assert_eq!(ask("two calls", json!({})), (200, Some(2)));
+    assert_eq!(ask("two calls", json!({ "parallel_tool_calls": false })), (200, Some(1)));
+    assert_eq!(ask("two calls", json!({ "tool_choice": "none" })).0, 500);
+    assert_eq!(ask("ended", json!({ "tool_choice": "none" })), (200, None));
 }

@@ -36,8 +36,7 @@ pub(super) fn check(dir: &Path, manifest: &Manifest) -> Option<Finding> {
         let path = dir.join(format!("{}.py", entrypoint.module().replace('.', "/")));
         return Some(Finding::at(&path, None, "there is no such file", "correct `model.entrypoint` in omni.toml"));
     };
-    let inspected =
-        interpreters(manifest).iter().find_map(|interpreter| inspect(interpreter, &module, entrypoint.function()));
+    let inspected = interpreters(manifest).iter().find_map(|interpreter| inspect(interpreter, &module, manifest));
     let Some(found) = inspected else {
         return Some(Finding::at(&module, None, "not looked at: there is no Python here", "install python3"));
     };
@@ -58,12 +57,13 @@ fn interpreters(manifest: &Manifest) -> Vec<PathBuf> {
 }
 
 /// Runs the script in this interpreter; the finding, if there is one, or `None` if the interpreter does not work.
-fn inspect(interpreter: &Path, module: &Path, function: &str) -> Option<Option<Found>> {
+fn inspect(interpreter: &Path, module: &Path, manifest: &Manifest) -> Option<Option<Found>> {
     let arguments = [OsStr::new("-I"), OsStr::new("-S"), OsStr::new("-c"), OsStr::new(SCRIPT)];
     let output = Command::new(interpreter)
         .args(arguments)
         .arg(module)
-        .arg(function)
+        .arg(manifest.model.entrypoint.function())
+        .arg(manifest.batching.max.to_string())
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .output()

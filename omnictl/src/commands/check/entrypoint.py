@@ -1,6 +1,6 @@
 """Says what is wrong with a model's module: one JSON value on standard output, null if nothing is.
 
-Run by `omnictl check` as python -I -S -c SCRIPT FILE FUNCTION. Compiles the file and looks at its
+Run by `omnictl check` as python -I -S -c SCRIPT FILE FUNCTION SIZE, where SIZE is that of batches. Compiles the file and looks at its
 syntax tree; nothing of it is executed.
 """
 
@@ -60,7 +60,7 @@ def called_wrongly(bound, function, parameters):
     return None
 
 
-def wrong(path, function):
+def wrong(path, function, size):
     """Line, message and hint of the first thing that is wrong; None if nothing is."""
     with open(path, "rb") as file:
         source = file.read()
@@ -75,16 +75,20 @@ def wrong(path, function):
 
     bound = {name: statement for statement in top_level(tree.body) for name in names(statement)}
     definition = "write `def %s(request, context):`" % function
-    if function not in bound and "*" not in bound:
+    if size > 1 and "handle_batch" not in bound and "*" not in bound:
+        hint = "write `def handle_batch(requests, context):`, or remove `max` from [batching] in omni.toml"
+        return None, "`handle_batch` is not defined at the top level, and [batching] needs it", hint
+    if function not in bound and "handle_batch" not in bound and "*" not in bound:
         near = difflib.get_close_matches(function, bound, 1)
         hint = "did you mean `%s`?" % near[0] if near else definition
         return None, "`%s` is not defined at the top level" % function, hint
-    found = called_wrongly(bound, function, ("request", "context"))
+    found = called_wrongly(bound, function, ("requests" if function == "handle_batch" else "request", "context"))
+    found = found or called_wrongly(bound, "handle_batch", ("requests", "context"))
     for hook in ("setup", "healthcheck", "teardown"):
         found = found or called_wrongly(bound, hook, ("context",))
     return found
 
 
 warnings.simplefilter("ignore")
-found = wrong(sys.argv[1], sys.argv[2])
+found = wrong(sys.argv[1], sys.argv[2], int(sys.argv[3]))
 json.dump(found and dict(zip(("line", "message", "hint"), found)), sys.stdout)

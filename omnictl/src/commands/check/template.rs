@@ -93,15 +93,19 @@ fn load_error(path: &Path, jinja: &Path, is_file: bool, manifest: &Manifest, err
     }
 }
 
-/// Lint findings by weight. A template that fails for the plainest conversation is a mistake. Others refuse some conversations on
+/// Lint findings by weight. A template that fails for the plainest conversation, or loses it, is a mistake. Others refuse some conversations on
 /// purpose, and not every author wants all of them.
 fn sorted(path: &Path, is_file: bool, found: Vec<omni_chat_template::Finding>) -> (Vec<Finding>, Vec<String>) {
     let (mut findings, mut notes) = (Vec::new(), Vec::new());
     for omni_chat_template::Finding { severity, template, line, message, shapes } in found {
         let which = if template == "default" { String::new() } else { format!(" (template `{template}`)") };
-        if severity == Severity::Error && shapes.contains(&PLAIN) {
+        if shapes.contains(&PLAIN) {
             let (line, place) = if is_file { (line, String::new()) } else { (None, in_template(line)) };
-            let message = format!("the template fails for a plain message of the user{which}: {place}{message}");
+            let what = match severity {
+                Severity::Error => "the template fails for a plain message of the user",
+                Severity::Warning => "the template is of no use for a plain message of the user",
+            };
+            let message = format!("{what}{which}: {place}{message}");
             findings.push(Finding::at(path, line, message, "correct the chat template"));
             continue;
         }

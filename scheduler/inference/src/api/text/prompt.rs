@@ -44,7 +44,7 @@ pub(super) async fn prepare(
         (Prompt::Chat(chat), Render::Model) => Ok(input(request, Source::Messages(chat), Some(chat), false)),
         (Prompt::Chat(chat), Render::Node) => {
             let Some(template) = model.template.clone() else {
-                let why = "the model has no chat template: its completions take a `prompt` instead of messages";
+                let why = "the model has no chat template: send a `prompt` to `/v1/completions`, or to `/ai/run` with `raw: true`";
                 return Err(InvalidRequest::unsupported("messages", why).into());
             };
             let rendered = model.render(&template, chat, now).await.map_err(|error| failure(&error))?;
