@@ -12,7 +12,7 @@ use omni_engine_client::{Answer, AnswerContent, StreamEnd, StreamRead, StreamRea
 use omni_engine_protocol::generation::{self as wire, GenerationEvent};
 use omni_generation::guard::{EngineFinish, Guarded};
 use omni_generation::{
-    Alternative, Chat, Delta, Finish, FinishReason, OutputGuard, Piece, Prompt, TokenInfo, ToolChoice, Usage,
+    Alternative, Delta, Finish, FinishReason, OutputGuard, Piece, Prompt, TokenInfo, ToolChoice, Usage,
 };
 use omni_request_error::Failure;
 use omni_tool_parser::Parser;
@@ -55,8 +55,6 @@ pub(crate) struct EngineCalls {
     begun: usize,
     /// Most calls that the client takes; further ones are left out, as in text. Not even one is asked for: an error.
     most: usize,
-    /// The client needs a call.
-    required: bool,
     /// Number from which ids are made.
     seed: u64,
 }
@@ -201,9 +199,9 @@ impl Choice {
                 Chunk::Json(_) | Chunk::Bytes(_) => None, // not in generated text
             };
             if let Some(finish) = finish {
-                self.finish(finish, &mut parts)?;
                 self.request.end_early();
                 self.source = Source::Over;
+                self.finish(finish, &mut parts);
                 break;
             }
         }
@@ -243,24 +241,20 @@ impl Choice {
 
     /// Ends the choice as the engine did.
     fn on_end(&mut self) -> Progress {
-        self.request.on_end();
+        self.request.on_stream_end(true);
+        self.source = Source::Over;
         let mut parts = Parts::default();
         let mut guarded = Guarded::default();
         let finish = self.guard.finish(std::mem::take(&mut self.engine_finish), &mut guarded);
         self.take(guarded, &mut parts);
-        if let Some(Err(failure)) = finish.map(|finish| self.finish(finish, &mut parts)) {
-            return self.fail(failure);
+        if let Some(finish) = finish {
+            self.finish(finish, &mut parts);
         }
-        self.request.on_stream_end(true);
-        self.source = Source::Over;
         Progress::Parts(parts)
     }
 
     /// Adds the end. An answer with calls that the model has ended waits for their results.
-    ///
-    /// # Errors
-    /// The client needs a call, and the model has answered without one.
-    fn finish(&mut self, mut finish: Finish, parts: &mut Parts) -> Result<(), Failure> {
+    fn finish(&mut self, mut finish: Finish, parts: &mut Parts) {
         let outcome = self.parser.finish(&mut parts.deltas);
         let has_calls = outcome.calls + self.calls.begun > 0;
         match finish.reason {
@@ -268,12 +262,7 @@ impl Choice {
             FinishReason::ToolCalls if !has_calls => finish.reason = FinishReason::Stop { sequence: None },
             _ => {}
         }
-        if self.calls.required && matches!(finish.reason, FinishReason::Stop { .. }) {
-            let why = "it calls no function, and the client's `tool_choice` needs a call";
-            return Err(Failure::AnswerNotSendable(why.to_owned()));
-        }
         parts.finish = Some(finish);
-        Ok(())
     }
 }
 
@@ -291,9 +280,7 @@ impl EngineCalls {
             Prompt::Chat(chat) if !chat.parallel_tool_calls => 1,
             Prompt::Chat(_) | Prompt::Text(_) | Prompt::Tokens(_) => usize::MAX,
         };
-        let choice = |chat: &Chat| matches!(chat.tool_choice, ToolChoice::Required | ToolChoice::Named(_));
-        let required = matches!(prompt, Prompt::Chat(chat) if choice(chat));
-        Self { begun: 0, most, required, seed }
+        Self { begun: 0, most, seed }
     }
 
     fn begin(&mut self, event: wire::ToolCallEvent, deltas: &mut Vec<Delta>) -> Result<(), Failure> {
