@@ -5,6 +5,9 @@ Models whose packages are large run with the interpreter of an example in `model
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import json
 import os
 import re
 import shutil
@@ -50,33 +53,69 @@ def test_every_page_is_tested():
     assert sorted(page.stem for page in RECIPES.glob("*.md")) == sorted([*EXAMPLES, "cog", "fastapi"])
 
 
+@contextlib.contextmanager
+def served(page, folder):
+    """The port of a local run of a page's model, whose files lie in the folder, and the path of its log."""
+    files, _ = blocks(page)
+    for path, content in files.items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_text(content)
+    (model,) = {Path(path).parts[0] for path in files if "/" in path}
+    command = [interpreter(page), "-m", "omni", "run", model, "--port", "0"]
+    log = folder / "log"
+    with log.open("w") as errors:
+        run = subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=errors, text=True)
+    try:
+        yield int(await_line(run.stdout, f"/ai/run/{model}").split(":")[2].split("/")[0]), log
+    finally:
+        run.send_signal(signal.SIGKILL)
+        run.communicate(timeout=20)
+
+
 @pytest.mark.parametrize("page", [*EXAMPLES, "cog", "fastapi"])
 def test_a_recipe_works_as_its_page_says(page, tmp_path):
     pytest.importorskip("openai")
     pytest.importorskip("requests")
-    files, output = blocks(page)
-    for path, content in files.items():
-        (tmp_path / path).parent.mkdir(exist_ok=True)
-        (tmp_path / path).write_text(content)
-    (model,) = {Path(path).parts[0] for path in files if "/" in path}
+    _, output = blocks(page)
     if page == "transcription":
         assets = Path(interpreter(page)).parents[1].glob("lib/*/site-packages/moonshine_voice/assets/beckett.wav")
         shutil.copy(next(assets), tmp_path / "speech.wav")
-    command = [interpreter(page), "-m", "omni", "run", model, "--port", "0"]
-    log = (tmp_path / "log").open("w")
-    run = subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=log, text=True)
-    try:
-        port = await_line(run.stdout, f"/ai/run/{model}").split(":")[2].split("/")[0]
+    with served(page, tmp_path) as (port, log):
         client = (tmp_path / "client.py").read_text().replace(":8000", f":{port}")
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
         told = subprocess.run(
             [sys.executable, "-c", client], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240
         )
-        assert told.stdout == output, (told.stderr, (tmp_path / "log").read_text())
-    finally:
-        run.send_signal(signal.SIGKILL)
-        run.communicate(timeout=20)
-        log.close()
+        assert told.stdout == output, (told.stderr, log.read_text())
+
+
+TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+MISTAKES = {
+    "chat": [
+        ("completions", {"prompt": "moo"}, "prompt"),
+        ("chat/completions", {"messages": [{"role": "user", "content": "moo"}], "tools": [TOOL]}, "tools"),
+        ("chat/completions", {"messages": [{"role": "user", "content": "moo " * 4000}]}, None),
+    ],
+    "embeddings": [
+        ("embeddings", {"input": "moo", "dimensions": 10}, "dimensions"),
+        ("embeddings", {"input": [1000000]}, "input"),
+    ],
+}
+"""Requests that the models of the pages refuse: route, body, and the parameter that is named."""
+
+
+@pytest.mark.parametrize("page", MISTAKES)
+def test_the_model_of_a_recipe_refuses_a_clients_mistakes(page, tmp_path):
+    with served(page, tmp_path) as (port, log):
+        for route, body, parameter in MISTAKES[page]:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+            with contextlib.closing(connection):
+                model = {"chat": "chat", "embeddings": "vectors"}[page]
+                headers = {"content-type": "application/json"}
+                connection.request("POST", f"/v1/{route}", json.dumps({"model": model, **body}), headers)
+                answer = connection.getresponse()
+                told = json.loads(answer.read())
+            assert (answer.status, told["error"]["param"]) == (400, parameter), (told, log.read_text())
 
 
 def test_the_example_of_the_readme_streams_an_answer(tmp_path):
