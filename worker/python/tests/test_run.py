@@ -231,6 +231,14 @@ def test_a_change_is_served(tmp_path):
         await_line(process.stderr, "loaded anew")
         while "SyntaxError" not in process.stderr.readline():
             assert process.poll() is None
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        status, _, body = ask(connection, 1)
+        why = "the model cannot start: the terminal of the local run says why"
+        assert (status, json.loads(body)) == (503, failure(3040, why))
+        connection.request("GET", "/v1/models")
+        answer = connection.getresponse()
+        assert (answer.status, json.loads(answer.read())["error"]["message"]) == (503, why)
+        connection.close()
         write_answer(directory, "three")
         await_line(process.stderr, "loaded anew")
         assert answered(port) == "three"

@@ -276,6 +276,20 @@ def handle_request(request: Rerank, context):
             {"index": 1, "relevance_score": 2.0, "document": {"text": "aa"}},
             {"index": 2, "relevance_score": 1.0, "document": {"text": "a"}},
         ]
+        types = {
+            "application/json; charset=utf-8": 200,
+            "Application/Vnd.Api+JSON": 200,
+            "application/x-www-form-urlencoded": 400,
+            "+json": 400,
+            "": 400,
+        }
+        for media_type, status in types.items():
+            server.request("POST", "/v1/rerank", json.dumps(body), {"content-type": media_type})
+            answer = server.getresponse()
+            told = json.loads(answer.read())
+            assert answer.status == status, (media_type, told)
+            if status == 400:
+                assert told["error"]["message"] == "this route takes JSON: send `content-type: application/json`"
 
 
 def test_transcriptions(tmp_path):

@@ -33,6 +33,13 @@ def check_encoding(headers: Message) -> None:
         raise Refused(415, 5004, f"{what}, which a node does not take: send it unencoded")
 
 
+def check_json(headers: Message) -> None:
+    """Checks that a body is JSON by its media type, or has none. Raises `Refused`."""
+    types = [value.partition(";")[0].strip().lower() for value in headers.get_all("content-type", [])]
+    if types and (len(types) > 1 or not (types[0] == "application/json" or types[0][1:].endswith("+json"))):
+        raise Refused(400, 5004, "this route takes JSON: send `content-type: application/json`")
+
+
 def _without_port(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]

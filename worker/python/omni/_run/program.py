@@ -75,6 +75,8 @@ def serve(directory: Path, port: int, reload: bool) -> int:
         return 1
     try:
         if model is None:
+            server.is_loaded = False
+            server.accept()
             changed.wait()
         else:
             _answer(model, server)

@@ -15,7 +15,7 @@ from omni._run.answer import Answer, Gone
 from omni._run.job import Head
 from omni._run.native import Run
 from omni._run.native_text import NativeEncoder
-from omni._run.openai import failure
+from omni._run.openai import failure, routes
 from omni._run.openai.routes import TEXT, OpenAi
 from omni._run.openai.text import Text
 from omni._run.refusal import Refused
@@ -63,6 +63,8 @@ class Server(ThreadingHTTPServer):
         self.jobs: queue.SimpleQueue[tuple[Job, Answer] | None] = queue.SimpleQueue()
         self.on_stuck: Callable[[], None] = lambda: None
         """Called when a handler goes on after its cancellation for longer than the manifest allows."""
+        self.is_loaded = True
+        """False where the model could not be loaded: every request is refused."""
         self._accepts = False
 
     def notes(self) -> list[str]:
@@ -114,6 +116,9 @@ class Handler(BaseHTTPRequestHandler):
             answer.form = failure.Form()
         try:
             admission.check(self.headers, self.command, self.request_version)
+            if not self.server.is_loaded:
+                self._body()
+                raise Refused(503, 3040, "the model cannot start: the terminal of the local run says why")
             job = self._job(route, answer, begun)
         except Refused as refused:
             self.close_connection = True
@@ -159,6 +164,8 @@ class Handler(BaseHTTPRequestHandler):
         self.server.openai.check(route, self.command)
         if self.server.openai.models(route, answer):
             return None
+        if not routes.is_form(route):
+            admission.check_json(self.headers)
         admission.check_encoding(self.headers)
         return self.server.openai.read(route, self._head(answer.request, begun), self._body(), self.headers)
 

@@ -56,6 +56,11 @@ _READERS: dict[str, Read] = {
 }
 
 
+def is_form(route: str) -> bool:
+    """True where the body is a form, and no JSON."""
+    return _KINDS.get(route) == "speech-to-text"
+
+
 class OpenAi:
     """The API for one model."""
 
