@@ -126,7 +126,7 @@ class TextGeneration:
             tool_choice=fields.raw("tool_choice") or "auto",
             sampling=_sampling(fields),
             stop=_stop(fields),
-            response_format=_response_format(fields),
+            response_format=read_response_format(fields),
             logprobs=fields.get("logprobs", "an integer"),
             stream=fields.get("stream", "true or false", False),
             request=Request() if request is None else request,
@@ -194,7 +194,8 @@ def _stop(fields: Fields) -> list[str]:
     return [stop] if isinstance(stop, str) else fields.get("stop", "a list of texts")
 
 
-def _response_format(fields: Fields) -> ResponseFormat | None:
+def read_response_format(fields: Fields) -> ResponseFormat | None:
+    """The form of an answer, as the node or a client of the OpenAI API writes it. Raises `BadRequest`."""
     given = fields.get("response_format", "an object")
     if given is None or given.get("type") == "text":
         return None

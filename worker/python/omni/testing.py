@@ -29,6 +29,7 @@ from omni._engine.answer import Stream
 from omni._engine.batch import Batch, Member
 from omni._engine.cancel import Cancels
 from omni._engine.model import LoadError, Model
+from omni._fields import Fields
 from omni.context import Context
 from omni.generation import Completion, Reasoning, Sampling, TextGeneration, Token, ToolCall
 from omni.request import Request
@@ -195,6 +196,10 @@ class TestClient:
         sampling = {name: value for name, value in options.items() if name in _SAMPLING}
         others = {name: value for name, value in options.items() if name not in _SAMPLING}
         stream = others.pop("stream", True)
+        if isinstance(others.get("response_format"), dict):
+            others["response_format"] = generation.read_response_format(Fields(others))
+        if messages is not None and prompt is None and _gets_prompts(self._source):
+            raise ValueError('this model gets prompts: pass prompt="…", or set [chat] render = "model" in omni.toml')
         listed = None if messages is None else [dict(message) for message in messages]
         given = TextGeneration(prompt, messages=listed, sampling=Sampling(**sampling), stream=stream, **others)
         for flags, payload in self._chunks(Request(json=generation.to_json(given), kind="text-generation")):
@@ -338,6 +343,16 @@ def _found(source: Source) -> tuple[Any, str]:
         raise NotADirectoryError(f"{directory} is not the directory of a model")
     entry = manifest.read(directory)
     return _imported(entry.module, directory), entry.function
+
+
+def _gets_prompts(source: Source) -> bool:
+    """True for the directory of a model that generates text from prompts, which the node renders."""
+    if callable(source) or isinstance(source, types.ModuleType):
+        return False
+    from omni._run import manifest
+
+    entry = manifest.read(Path(source))
+    return entry.kind == "text-generation" and not entry.renders_itself
 
 
 def _imported(name: str, directory: Path) -> types.ModuleType:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from local import ENVIRONMENT
+from local import ENVIRONMENT, manifest_is_read
 
 from omni import (
     Completion,
@@ -16,6 +16,7 @@ from omni import (
     Reasoning,
     Rerank,
     Response,
+    ResponseFormat,
     SpeechToText,
     TextGeneration,
     TextToImage,
@@ -72,6 +73,48 @@ def test_messages_come_as_they_are():
     with pytest.raises(errors.BadRequest) as caught:
         client.chat()
     assert caught.value.parameter == "prompt"
+
+
+@pytest.mark.parametrize(
+    ("given", "form"),
+    [
+        ({"type": "json_object"}, ResponseFormat("json_object")),
+        ({"type": "text"}, None),
+        ({"type": "json_schema", "json_schema": {"name": "any", "schema": {}}}, ResponseFormat("json_schema", {})),
+        (ResponseFormat("json_schema", True), ResponseFormat("json_schema", True)),
+    ],
+)
+def test_the_form_of_an_answer_may_be_json(given, form):
+    seen = []
+
+    def handle_request(request: TextGeneration, context):
+        seen.append(request.response_format)
+        return "{}"
+
+    assert TestClient(handle_request).chat(prompt="moo", response_format=given).text == "{}"
+    assert seen == [form]
+
+
+def test_the_form_of_an_answer_is_a_known_one():
+    with pytest.raises(errors.BadRequest) as caught:
+        TestClient(chat).chat(prompt="moo", response_format={"type": "xml"})
+    assert caught.value.parameter == "response_format.type"
+
+
+@manifest_is_read
+def test_a_model_that_gets_prompts_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "model.py").write_text("from omni import TextGeneration\n" + PROMPTED)
+    manifest = tmp_path / "omni.toml"
+    messages = [{"role": "user", "content": "moo"}]
+    manifest.write_text('[model]\nkind = "text-generation"\n')
+    with TestClient(tmp_path) as client:
+        assert client.chat(prompt="moo").text == "moo"
+        with pytest.raises(ValueError, match='pass prompt="…", or set'):
+            client.chat(messages)
+        manifest.write_text('[model]\nkind = "text-generation"\n[chat]\nrender = "model"\n')
+        assert client.chat(messages).text == "None"
+    sys.modules.pop("model", None)
 
 
 def test_plain_handlers_may_chat_too():
@@ -207,6 +250,10 @@ def test_a_directory(tmp_path, capsys, monkeypatch):
     sys.modules.pop("model", None)
 
 
+PROMPTED = """
+def handle_request(request: TextGeneration, context):
+    return str(request.prompt)
+"""
 TEST = """
 def test_moo(model_client):
     assert model_client.chat(prompt="").text == "moo"
