@@ -23,6 +23,7 @@ CHAT = '{"model": "m", "messages": [{"role": "user", "content": "hi"}]'
 COMPLETION = '{"model": "m", "prompt": "a"'
 OTHERWISE = (
     '"content": "a", "content": "b"',  # Python's reader takes the last of two equal names
+    '"1": 5, "1": 9',
     '"content": 7',  # messages that name other types
     '"logprobs": true',
     '"prompt": null',  # which counts as absent
