@@ -1,7 +1,7 @@
 """Says what is wrong with a model's module: one JSON value on standard output, null if nothing is.
 
-Run by `omnictl check` as python -I -S -c SCRIPT FILE FUNCTION SIZE, where SIZE is that of batches. Compiles the file and looks at its
-syntax tree; nothing of it is executed.
+Run by `omnictl check` as python -I -S -c SCRIPT FILE FUNCTION SIZE, where SIZE is that of batches. Compiles the file
+and looks at its syntax tree; nothing of it is executed.
 """
 
 import ast

@@ -141,7 +141,10 @@ class Text:
 def pieces(calls: Handling, request: Request) -> Generator[generation.Piece, None, None]:
     """The pieces of generated text that the handler answers with."""
     last = calls.call(request)
-    _received.opened(last)
+    _, _, content = _received.opened(last)
+    if not isinstance(content, Stream) and content[0][0] == wire.TEXT:
+        yield _received.generated(*content[0])
+        return
     if not isinstance(last, Stream) or last.content != wire.EVENT:
         raise refusal.unsendable(
             "the handler of a model that generates text has to return text, or to yield it; its parameter has the "
