@@ -31,7 +31,7 @@ def endless(said):
             elif said == "small calls":
                 yield ToolCall("f", "")
             else:
-                yield Token("x", 1, -1.0, top)
+                yield Token("" if said == "empty tokens" else "x", 1, -1.0, top)
     except BaseException:
         ENDED.append(said)
         raise
@@ -58,9 +58,13 @@ fn an_answer_that_has_to_be_held_and_does_not_end_is_cut() {
     let headers = [("content-type", "application/json")];
     let schema = json!({ "type": "json_schema", "json_schema": { "name": "s", "schema": { "type": "object" } } });
     let chat = |said: &str| json!([{ "role": "user", "content": said }]);
+    let include = ["message.output_text.logprobs"];
+    let tokens =
+        json!({ "model": "text", "input": "empty tokens", "stream": true, "top_logprobs": 5, "include": include });
     let table = [
         ("/v1/responses", json!({ "model": "text", "input": "text", "stream": true })),
         ("/v1/responses", json!({ "model": "text", "input": "calls", "stream": true })),
+        ("/v1/responses", tokens),
         (
             "/v1/chat/completions",
             json!({ "model": "text", "messages": chat("text"), "stream": true, "response_format": schema }),

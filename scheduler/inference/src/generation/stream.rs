@@ -57,8 +57,9 @@ impl GenerationBody {
     fn hold(&mut self, parts: &Parts) -> Result<(), Failure> {
         let holds = |delta: &&Delta| self.encoder.holds(delta) || self.generation.holds(delta);
         let held: u64 = parts.deltas.iter().filter(holds).map(size).sum();
-        let tokens = if parts.deltas.iter().any(|delta| self.encoder.holds(delta)) { &parts.tokens[..] } else { &[] };
-        self.memory.hold(held + size_of_tokens(tokens))
+        // Tokens belong to the text, and may come without any.
+        let tokens = if self.encoder.holds(&Delta::Content(String::new())) { size_of_tokens(&parts.tokens) } else { 0 };
+        self.memory.hold(held + tokens)
     }
 
     fn on_event(&mut self, event: Event) {
