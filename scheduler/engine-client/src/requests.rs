@@ -343,10 +343,10 @@ fn whole_answer(header: &Header, payload: Bytes, sent: Sent) -> Result<Option<An
 
 /// Generated text that came whole, as the stream of its only chunk.
 fn whole_text(text: &[u8]) -> Result<StreamReader, ProtocolViolation> {
-    let (writer, reader) = stream(StreamKind::Generation);
     if text.len() > MAX_CHUNK {
         return Err(ProtocolViolation::Content);
     }
+    let (writer, reader) = stream(StreamKind::Generation);
     writer.push(flags::TEXT, text)?;
     writer.end(StreamEnd::Complete);
     Ok(reader)

@@ -11,6 +11,7 @@ mod forward;
 mod generation;
 pub mod head;
 mod in_flight;
+mod memory;
 mod outcome;
 mod passed;
 mod refusal;

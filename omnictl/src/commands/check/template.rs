@@ -93,8 +93,8 @@ fn load_error(path: &Path, jinja: &Path, is_file: bool, manifest: &Manifest, err
     }
 }
 
-/// Lint findings by weight. A template that fails for the plainest conversation, or loses it, is a mistake. Others refuse some conversations on
-/// purpose, and not every author wants all of them.
+/// Lint findings by weight. A template that fails for the plainest conversation, or loses it, is a mistake. Others refuse some
+/// conversations on purpose, and not every author wants all of them.
 fn sorted(path: &Path, is_file: bool, found: Vec<omni_chat_template::Finding>) -> (Vec<Finding>, Vec<String>) {
     let (mut findings, mut notes) = (Vec::new(), Vec::new());
     for omni_chat_template::Finding { severity, template, line, message, shapes } in found {

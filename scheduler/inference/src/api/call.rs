@@ -3,6 +3,7 @@
 use crate::answer::{AnswerBody, Document, timing_headers};
 use crate::head;
 use crate::in_flight::InFlightRequest;
+use crate::memory::{AnswerMemory, LONGEST_WHOLE};
 use crate::passed::{observe, pass_on};
 use crate::state::RunApi;
 use crate::submission::{Caller, Outcome};
@@ -23,11 +24,6 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Instant;
-
-/// Longest answer that is collected, in bytes: that of any other answer.
-const LONGEST_ANSWER: u64 = 64 * 1024 * 1024;
-/// Bytes of an answer that are reserved at once.
-const STEP: u64 = 64 * 1024;
 
 /// A client's request to one model, which is of the request's kind.
 pub(crate) struct Call<'a> {
@@ -229,7 +225,7 @@ impl Call<'_> {
         mut reader: StreamReader,
         in_flight: &mut InFlightRequest,
     ) -> Result<(Bytes, Option<BodyPermit>), Failure> {
-        let (mut all, mut permit) = (BytesMut::new(), self.model.body_budget.body());
+        let (mut all, mut memory) = (BytesMut::new(), AnswerMemory::new(&self.model.body_budget, LONGEST_WHOLE));
         let deadline = tokio::time::sleep_until(self.deadline.into());
         tokio::pin!(deadline);
         loop {
@@ -245,16 +241,10 @@ impl Call<'_> {
                 StreamRead::Chunks(chunks) => {
                     in_flight.on_consumed(chunks.cost());
                     let Ok(bytes) = chunks.into_bytes() else { return Err(Failure::Died) }; // a stream of bytes has no other
-                    let length = (all.len() + bytes.len()) as u64;
-                    if length > LONGEST_ANSWER {
-                        return Err(Failure::AnswerNotSendable(format!("it is longer than {LONGEST_ANSWER} bytes")));
-                    }
-                    if length > permit.bytes() && !permit.grow(length.max(STEP) - permit.bytes(), Instant::now()) {
-                        return Err(Failure::AnswerNotKept);
-                    }
+                    memory.hold(bytes.len() as u64)?;
                     all.extend_from_slice(&bytes);
                 }
-                StreamRead::End(StreamEnd::Complete) => return Ok((all.freeze(), Some(permit))),
+                StreamRead::End(StreamEnd::Complete) => return Ok((all.freeze(), Some(memory.into_permit()))),
                 StreamRead::End(StreamEnd::Failed(failure)) => return Err(failure),
             }
         }

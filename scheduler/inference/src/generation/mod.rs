@@ -4,13 +4,11 @@
 //! | --- | --- |
 //! | [`choice`] | one choice, from the chunks of the engine to the parts for the client |
 //! | [`format`](mod@format) | validation of answers that must be JSON |
-//! | [`memory`] | memory of an answer, which counts against the model's share |
 //! | [`stream`] | the answer as server-sent events |
 //! | [`whole`] | the answer as one document |
 
 pub(crate) mod choice;
 pub(crate) mod format;
-mod memory;
 pub(crate) mod stream;
 pub(crate) mod whole;
 

@@ -1,8 +1,8 @@
 //! An answer of generated text as server-sent events.
 
 use super::choice::Parts;
-use super::memory::{AnswerMemory, LONGEST_HELD, size, size_of_tokens};
 use super::{Event, Generation};
+use crate::memory::{AnswerMemory, LONGEST_HELD, size, size_of_tokens};
 use crate::outcome::count_failure;
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body, Frame};

@@ -1,7 +1,7 @@
 //! An answer of generated text as one document.
 
-use super::memory::{AnswerMemory, LONGEST_WHOLE, size, size_of_tokens};
 use super::{Event, Generation};
+use crate::memory::{AnswerMemory, LONGEST_WHOLE, size, size_of_tokens};
 use omni_body::{BodyPermit, BudgetShare};
 use omni_generation::Completion;
 use omni_request_error::Failure;

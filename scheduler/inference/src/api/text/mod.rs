@@ -5,7 +5,6 @@ mod prompt;
 use self::prompt::{PreparedPrompt, prepare};
 use super::TextCodec;
 use super::call::check_kind;
-
 use crate::answer::{AnswerBody, AnswerStream, Document, timing_headers};
 use crate::generation::choice::{Choice, EngineCalls};
 use crate::generation::format::FormatCheck;
