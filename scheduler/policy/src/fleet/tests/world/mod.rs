@@ -198,7 +198,6 @@ impl World {
             if wake == Some(at) {
                 self.overdue_for_a_place();
                 self.pump(Event::Tick);
-                assert!(self.fleet.wake_at().is_none_or(|wake| wake > self.now), "a wake that changes nothing");
             } else if let Some(Reverse((_, _, later))) = self.later.pop() {
                 self.happen(later);
             }
@@ -326,6 +325,9 @@ impl World {
         while let Some(event) = self.feed.pop_front() {
             let before = self.refused;
             let actions = self.fleet.step(&event, self.now, 0.5);
+            if event == Event::Tick {
+                assert!(self.fleet.wake_at().is_none_or(|wake| wake > self.now), "a wake that changes nothing");
+            }
             self.log.push((self.now, event, actions.clone()));
             for action in actions {
                 self.act(action);
