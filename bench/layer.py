@@ -4,8 +4,9 @@
 Usage: layer.py [--rounds N]     (as root, after `make build`)
 
 The same text comes from a model of kind `custom` over /ai/run and from one of kind `text-generation` over
-/v1/chat/completions, whose prompt the node renders with a chat template of 2 KiB. Rounds of both are interleaved;
-printed are medians. Load by `wrk` (Debian package): 16 connections for whole answers; streams are read by this program.
+/v1/chat/completions, whose prompt the node renders with a chat template of 2 KiB. Once with handlers in 16 threads,
+once with handlers that run one at a time. Rounds of both APIs are interleaved; printed are medians. Load by `wrk`
+(Debian package): 16 connections for whole answers; streams are read by this program.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from node import Node, processor
 from report import machine, row, spread
 
 CHUNKS, STREAMS = 200, 16
+HANDLERS = {"handlers in 16 threads": "[scaling]\nconcurrency = 16\n", "one handler at a time": ""}
 TEXT = "The quick brown fox jumps over the lazy dog. " * 6
 PIECES = """
 def pieces(count):
@@ -160,21 +162,17 @@ def first(node: Node, api: str, count: int) -> float:
     return statistics.median(times)
 
 
-def main() -> None:
-    """Measures both in turns, and prints the ratios of the medians."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
-    machine()
+def compare(handlers: str, rounds: int) -> None:
+    """Measures both APIs in turns with such handlers, and prints the ratios of the medians."""
+    manifest = HANDLERS[handlers]
     models = {
-        "custom": {"model.py": CUSTOM},
+        "custom": {"model.py": CUSTOM, "omni.toml": manifest},
         "chat": {
             "model.py": CHAT,
-            "omni.toml": '[model]\nkind = "text-generation"\n[scaling]\nconcurrency = 16\n',
+            "omni.toml": '[model]\nkind = "text-generation"\n' + manifest,
             "chat_template.jinja": TEMPLATE,
         },
     }
-    models["custom"]["omni.toml"] = "[scaling]\nconcurrency = 16\n"
     found: dict[str, dict[str, list[float]]] = {api: {"cpu": [], "chunks": [], "first": []} for api in BODIES}
     with Node(models) as node:
         node.wake("custom", {"prompt": "x"})
@@ -187,6 +185,7 @@ def main() -> None:
                 found[api]["chunks"].append(statistics.median(streams(node, api) for _ in range(5)))
                 found[api]["first"].append(first(node, api, 100))
     run, chat = found["run"], found["chat"]
+    print(f"\n{handlers}")
     for api, figures in found.items():
         row(f"{api}: processor time for a request", spread(figures["cpu"], ".1f", " us"))
         row(f"{api}: chunks per second, {STREAMS} streams", spread(figures["chunks"], ".0f"))
@@ -197,6 +196,16 @@ def main() -> None:
     row("processor time, chat over run", f"{cpu:.2f}x", "<= 1.5x", cpu <= 1.5)
     row("chunks per second, chat over run", f"{chunks:.2f}x", ">= 0.7x", chunks >= 0.7)
     row("first chunk, chat after run", f"{later:+.2f} ms", "<= +0.3 ms", later <= 0.3)
+
+
+def main() -> None:
+    """Compares the APIs with each sort of handlers."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    machine()
+    for handlers in HANDLERS:
+        compare(handlers, rounds)
 
 
 if __name__ == "__main__":
