@@ -14,16 +14,13 @@ Requests are read, and results checked and written, by the code of the engine; w
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json as _json
-import sys
-import types
 from base64 import b64decode
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
-from omni import _received, errors, generation, tasks
+from omni import _received, _source, errors, generation, tasks
 from omni._engine import direct, outcome, wire
 from omni._engine.answer import Stream
 from omni._engine.batch import Batch, Member
@@ -39,9 +36,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from omni._source import Source
     from omni.generation import Piece
 
-    Source = Union[str, Path, types.ModuleType, Callable[..., Any]]
     Chunk = tuple[int, bytes]
 
 _SAMPLING = frozenset(field.name for field in dataclasses.fields(Sampling))
@@ -198,7 +195,7 @@ class TestClient:
         stream = others.pop("stream", True)
         if isinstance(others.get("response_format"), dict):
             others["response_format"] = generation.read_response_format(Fields(others))
-        if messages is not None and prompt is None and _gets_prompts(self._source):
+        if messages is not None and prompt is None and _source.gets_prompts(self._source):
             raise ValueError('this model gets prompts: pass prompt="…", or set [chat] render = "model" in omni.toml')
         listed = None if messages is None else [dict(message) for message in messages]
         given = TextGeneration(prompt, messages=listed, sampling=Sampling(**sampling), stream=stream, **others)
@@ -243,12 +240,22 @@ class TestClient:
 
     def _model(self) -> Model:
         if self._loaded is None:
-            module, name = _found(self._source)
-            boot = {**self._about, "engine": {"module": module.__name__, "function": name}}
+            about = _source.manifest_of(self._source)
+            module, name = _source.found(self._source, about)
+            batches = about is not None and about.has_batches
+            boot = {**self._about, "batches": batches, "engine": {"module": module.__name__, "function": name}}
             try:
-                self._loaded = Model(boot, module)
+                model = Model(boot, module)
             except LoadError as err:
                 raise RuntimeError(err.message) from None
+            if about is not None:
+                from omni._run import refused
+
+                problem = refused.of_kind(model, about)
+                if problem is not None:
+                    model.teardown()
+                    raise RuntimeError(problem)
+            self._loaded = model
         return self._loaded
 
     def _call(self, request: Request) -> tuple[Context, bytes | Stream]:
@@ -324,47 +331,6 @@ class _Member(Request):
 
 def _plainly(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*arguments)
-
-
-def _found(source: Source) -> tuple[Any, str]:
-    """The module of a model, and the name of its handler."""
-    if isinstance(source, types.ModuleType):
-        return source, "handle_request"
-    if callable(source):
-        name = getattr(source, "__name__", "handle_request")
-        module = sys.modules.get(getattr(source, "__module__", None) or "")
-        if getattr(module, name, None) is source:
-            return module, name
-        return types.SimpleNamespace(__name__="test", **{name: source}), name
-    from omni._run import manifest
-
-    directory = Path(source).resolve()
-    if not directory.is_dir():
-        raise NotADirectoryError(f"{directory} is not the directory of a model")
-    entry = manifest.read(directory)
-    return _imported(entry.module, directory), entry.function
-
-
-def _gets_prompts(source: Source) -> bool:
-    """True for the directory of a model that generates text from prompts, which the node renders."""
-    if callable(source) or isinstance(source, types.ModuleType):
-        return False
-    from omni._run import manifest
-
-    entry = manifest.read(Path(source))
-    return entry.kind == "text-generation" and not entry.renders_itself
-
-
-def _imported(name: str, directory: Path) -> types.ModuleType:
-    """A module of this directory, which comes first in `sys.path` from now on. Another model's module of the same name
-    is forgotten."""
-    known = sys.modules.get(name)
-    if known is not None and directory not in Path(getattr(known, "__file__", None) or "").parents:
-        del sys.modules[name]
-    if sys.path[:1] != [str(directory)]:
-        sys.path.insert(0, str(directory))
-    importlib.invalidate_caches()
-    return importlib.import_module(name)
 
 
 def _refused(error: errors.HTTPError, context: Context) -> Answer:

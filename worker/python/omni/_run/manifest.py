@@ -3,9 +3,11 @@ body, and what a model that generates text does itself."""
 
 from __future__ import annotations
 
-import re
+import string
 import sys
 from importlib import import_module
+
+from omni._run import problems
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +19,7 @@ _SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40
 
 
 class ManifestError(Exception):
-    """The file is not a manifest."""
+    """A node refuses the model for its manifest."""
 
 
 class Manifest:
@@ -38,11 +40,13 @@ class Manifest:
         """A node separates reasoning from the text, whatever the template is."""
         entry = _at(told, "model", "entrypoint", "model:handle_request")
         self.module, _, self.function = entry.partition(":")
-        self.weights = _folder(_at(told, "weights", "source", ""))
-        self.env: dict[str, str] = {name: str(value) for name, value in told.get("env", {}).items()}
-        self.timeout: float = _number("timeouts.request", _at(told, "timeouts", "request", "1m"), _UNITS)
-        self.grace: float = _number("timeouts.cancel-grace", _at(told, "timeouts", "cancel-grace", "5s"), _UNITS)
-        self.body = int(_number("limits.body", _at(told, "limits", "body", "10MiB"), _SIZES))
+        self.weights: str | None = _at(told, "weights", "source", "")[len("file://") :] or None
+        self.env: dict[str, str] = told.get("env", {})
+        self.timeout = _number(_at(told, "timeouts", "request", "1m"), _UNITS)
+        self.grace = _number(_at(told, "timeouts", "cancel-grace", "5s"), _UNITS)
+        self.body = int(_number(_at(told, "limits", "body", "10MiB"), _SIZES))
+        self.has_batches: bool = _at(told, "batching", "max", 1) > 1
+        """The node hands in batches."""
         self.priority: int = _at(told, "scaling", "priority", 0)
 
 
@@ -57,28 +61,22 @@ def read(directory: Path) -> Manifest:
         except ImportError:
             continue
         try:
-            return Manifest(toml.loads(path.read_text(encoding="utf-8")))
-        except (ValueError, AttributeError, TypeError) as err:
-            raise ManifestError(f"{path}: {err}; `omnictl check` says more") from None
+            text = path.read_text(encoding="utf-8")
+            told = toml.loads(text)
+        except (ValueError, RecursionError) as err:
+            raise ManifestError(f"{path}: not valid TOML: {err}") from None
+        found = problems.of(text, told)
+        if found:
+            raise ManifestError("\n".join(f"{path}: {problem}" for problem in found))
+        return Manifest(told)
     print("omni.toml is not read: this needs Python 3.11, or the package tomli", file=sys.stderr)
     return Manifest({}, is_read=False)
 
 
 def _at(told: dict[str, Any], section: str, key: str, default: Any) -> Any:
-    value = told.get(section, {}).get(key, default)
-    if type(value) is not type(default):
-        raise ValueError(f"`{section}.{key}` is not like {default!r}")
-    return value
+    return told.get(section, {}).get(key, default)
 
 
-def _folder(source: str) -> str | None:
-    if source and not source.startswith("file:///"):
-        raise ValueError(f"`weights.source` is {source!r}; only a folder is known here, as file:///PATH")
-    return source[len("file://") :] or None
-
-
-def _number(key: str, text: str, units: dict[str, Any]) -> float:
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]+)", text)
-    if found is None or found[2] not in units:
-        raise ValueError(f"`{key}` is {text!r}, a number with one of {', '.join(units)} is needed")
-    return float(found[1]) * float(units[found[2]])
+def _number(text: str, units: dict[str, Any]) -> float:
+    digits = text.rstrip(string.ascii_letters)
+    return float(digits) * float(units[text[len(digits) :]])

@@ -16,10 +16,9 @@ import sys
 import threading
 
 from omni import _log
-from omni._engine.entry import kind_of
 from omni._engine.model import LoadError, Model
 from omni._engine.output import errors_of
-from omni._run import manifest
+from omni._run import manifest, refused
 from omni._run.answer import Gone
 from omni._run.handling import Handling
 from omni._run.server import Server
@@ -49,11 +48,9 @@ def serve(directory: Path, port: int, reload: bool) -> int:
     inherited = os.environ.pop(_SOCKET, None)
     seen = _files(directory)
     _escape()
-    try:
-        told = manifest.read(directory)
-    except manifest.ManifestError as err:
-        print(err, file=sys.stderr)
-        told = None
+    told = _manifest(directory)
+    if told is None and not reload:
+        return 1
     values = told or manifest.Manifest({})
     server = Server(directory, values, port, None if inherited is None else int(inherited))
     successor = Successor(server)
@@ -97,6 +94,19 @@ def _escape() -> None:
         sys.stdout.reconfigure(errors=errors_of(sys.stdout))
 
 
+def _manifest(directory: Path) -> manifest.Manifest | None:
+    """The manifest of a model that a node would start."""
+    try:
+        told = manifest.read(directory)
+        problem = refused.of_files(directory, told)
+    except manifest.ManifestError as err:
+        problem = str(err)
+    if problem is None:
+        return told
+    print(problem, file=sys.stderr, flush=True)
+    return None
+
+
 def _load(directory: Path, told: manifest.Manifest) -> Model | None:
     os.environ.update(told.env)
     _set_defaults()
@@ -111,6 +121,7 @@ def _load(directory: Path, told: manifest.Manifest) -> Model | None:
         "weights_dir": told.weights,
         "device": "cpu",
         "concurrency": 1,
+        "batches": told.has_batches,
         "engine": {"kind": "python", "module": told.module, "function": told.function},
     }
     try:
@@ -118,9 +129,17 @@ def _load(directory: Path, told: manifest.Manifest) -> Model | None:
     except LoadError as err:
         print(err.message, file=sys.stderr, flush=True)
         return None
+    named = refused.annotated(model)
     if not told.is_read:
-        entry = model.single or model.batch
-        told.kind = (entry and kind_of(entry.function)) or told.kind
+        told.kind = named or told.kind
+    problem = refused.of_kind(model, told)
+    if problem is not None:
+        model.teardown()
+        print(problem, file=sys.stderr, flush=True)
+        return None
+    if named is not None and told.kind == "custom":
+        note = f'the handler takes requests for {named}: with `kind = "{named}"` in [model] of omni.toml it gets them'
+        print(f"{note} from the OpenAI API, too", file=sys.stderr, flush=True)
     return model
 
 

@@ -30,6 +30,8 @@ _NEEDED = (
     "(a node needs no package for it)"
 )
 _NONE = "the model has no chat template: its completions take a `prompt` instead of messages"
+_FILE = "chat_template.jinja"
+_CONFIG = "tokenizer_config.json"
 REASONING = "reasoning stays in the text here: a node separates it"
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 
@@ -74,14 +76,33 @@ class ChatTemplate:
         if "<think>" in source:
             yield REASONING
 
+    def problem(self) -> str | None:
+        """The reason why a node refuses the model for its template, as far as jinja2 is here to find it."""
+        file = self._directory / _FILE
+        try:
+            sources = self._sources(self._config())
+            environment = _environment()
+        except Refused as refused:
+            return None if refused.message in (_NONE, _NEEDED) else f"{file.parent}: {refused.message}"
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as err:
+            return f"the chat template in {self._directory} cannot be read: {type(err).__name__}: {err}"
+        mistake = import_module("jinja2").TemplateSyntaxError
+        for name, source in sources.items():
+            try:
+                environment.from_string(source)
+            except mistake as err:
+                place = f"{file}:{err.lineno}" if file.is_file() else f"{file.with_name(_CONFIG)}: template `{name}`"
+                return f"{place}: the template cannot be used: {err.message}"
+        return None
+
     def _config(self) -> Json:
-        path = self._directory / "tokenizer_config.json"
+        path = self._directory / _CONFIG
         config: Json = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         return config
 
     def _sources(self, config: Json) -> dict[str, str]:
         """Templates by name. Raises `Refused`."""
-        own = self._directory / "chat_template.jinja"
+        own = self._directory / _FILE
         found = own.read_text(encoding="utf-8") if own.is_file() else config.get("chat_template")
         if not found:
             raise refusal.unsupported("messages", _NONE)
