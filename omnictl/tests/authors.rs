@@ -43,28 +43,43 @@ fn a_new_model_passes_its_check() {
         assert_eq!(said, format!("exit 0\n--- stdout\n--- stderr\n[DIR]/{name}: nothing to object to\n"));
         assert!(fs::read_to_string(model.join("model.py")).unwrap().starts_with(&format!("\"\"\"{name}: ")));
     }
+    let said = run(&["init", "talk", "--kind", "text-generation", "--dir", dir], folder.path());
+    insta::assert_snapshot!("init_kind", said);
     insta::assert_snapshot!("init_again", run(&["init", "hello", "--dir", dir], folder.path()));
     insta::assert_snapshot!("init_bad_name", run(&["init", "../hello", "--dir", dir], folder.path()));
 }
 
+/// Kinds in a manifest.
+const KINDS: [&str; 7] =
+    ["custom", "text-generation", "embeddings", "rerank", "speech-to-text", "text-to-speech", "text-to-image"];
+
 #[test]
-fn a_new_model_s_own_tests_pass() {
+fn a_new_model_of_any_kind_passes_its_check_and_its_own_tests() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let package = root.join("worker/python");
     let python = [root.join(".omni/venv/bin/python"), PathBuf::from("python3")].into_iter().find(|python| {
         let import = Command::new(python).args(["-c", "import pytest, omni"]).env("PYTHONPATH", &package).output();
         import.is_ok_and(|output| output.status.success())
     });
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().to_str().unwrap();
+    for kind in KINDS {
+        run(&["init", kind, "--kind", kind, "--dir", dir], folder.path());
+        let said = run(&["check", folder.path().join(kind).to_str().unwrap()], folder.path());
+        let end = format!("[DIR]/{kind}: nothing to object to\n");
+        assert!(said.starts_with("exit 0\n--- stdout\n--- stderr\n") && said.ends_with(&end), "{said}");
+        let notes = said.lines().filter(|line| line.starts_with("note: ")).collect::<Vec<_>>();
+        // The small template shows no tools.
+        assert!(notes.iter().all(|note| note.contains("chat_template.jinja: ") && note.contains("tools")), "{notes:?}");
+    }
     let Some(python) = python else {
         assert!(std::env::var_os("CI").is_none(), "pytest and the package `omni` must be there");
         eprintln!("skipped: no Python with pytest");
         return;
     };
-    let folder = tempfile::tempdir().unwrap();
-    run(&["init", "hello", "--dir", folder.path().to_str().unwrap()], folder.path());
     let output = Command::new(python)
-        .args(["-m", "pytest", "-q", "-p", "no:cacheprovider"])
-        .current_dir(folder.path().join("hello"))
+        .args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--import-mode=importlib"])
+        .current_dir(folder.path())
         .env("PYTHONPATH", &package)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .output()
@@ -269,6 +284,67 @@ fn a_template_that_cannot_be_used_is_found_with_its_line() {
     let named = "{\"chat_template\": \"{{ messages[0].content.nothing.at_all }}\"}";
     let said = check(&[("model.py", HANDLER), ("omni.toml", TEXT), ("tokenizer_config.json", named)]);
     assert!(said.contains("tokenizer_config.json: the template fails for") && said.contains("line 1 of the"), "{said}");
+}
+
+#[test]
+fn a_template_of_another_name_is_not_read() {
+    for name in ["chat_template.jinja2", "chat_template.j2"] {
+        let said = check(&[("model.py", HANDLER), ("omni.toml", TEXT), (name, "{{ messages }}")]);
+        let message =
+            format!("{name}: a node reads no template of this name\n  hint: name the file `chat_template.jinja`");
+        assert!(said.starts_with("exit 1") && said.contains(&message), "{said}");
+        let itself = format!("{TEXT}[chat]\nrender = \"model\"\n");
+        let said = check(&[("model.py", HANDLER), ("omni.toml", &itself), (name, "{{ messages }}")]);
+        assert!(said.starts_with("exit 0"), "{said}");
+        let right = ("chat_template.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
+        let said = check(&[("model.py", HANDLER), ("omni.toml", TEXT), (name, "{{ messages }}"), right]);
+        assert!(said.starts_with("exit 0"), "{said}");
+    }
+}
+
+#[test]
+fn a_handler_of_another_kind_is_found() {
+    let rerank = "[model]\nkind = \"rerank\"\n";
+    for handler in [
+        "from omni import Embeddings\ndef handle_request(request: Embeddings, context): ...\n",
+        "from omni import Embeddings as E\nasync def handle_request(request: 'E', context): ...\n",
+        "import omni\ndef handle_request(request: omni.Embeddings, context): ...\n",
+        "import omni.tasks as t\ndef handle_request(request: t.Embeddings, context): ...\n",
+        "import omni.tasks\ndef handle_request(request: omni.tasks.Embeddings, context): ...\n",
+        "from omni.tasks import Embeddings\ndef handle_batch(requests: list[Embeddings], context): ...\n",
+        "import omni\ndef handle_batch(requests: list[omni.Embeddings], context): ...\n",
+        "from omni import tasks\ndef handle_batch(requests: 'typing.Sequence[tasks.Embeddings]', context): ...\n",
+    ] {
+        let handler = format!("# comment\n{handler}");
+        let said = check(&[("model.py", &handler), ("omni.toml", rerank)]);
+        let function = if handler.contains("batch") { "handle_batch" } else { "handle_request" };
+        let message = format!(
+            "[DIR]/model/model.py:3: `{function}` takes requests for embeddings, and `kind` in [model] of omni.toml is \
+             rerank: every request is refused\n  hint: annotate it with `Rerank`, or write `kind = \"embeddings\"` in \
+             [model] of omni.toml\n"
+        );
+        assert!(said.starts_with("exit 1") && said.contains(&message), "{handler}: {said}");
+        let said = check(&[("model.py", &handler)]);
+        let note = format!("note: [DIR]/model/model.py:3: `{function}` takes requests for embeddings, and the model's");
+        assert!(said.starts_with("exit 0") && said.contains(&note), "{handler}: {said}");
+        assert!(said.contains("; write `kind = \"embeddings\"` in [model] of omni.toml"), "{said}");
+        let said = check(&[("model.py", &handler), ("omni.toml", "[model]\nkind = \"embeddings\"\n")]);
+        assert!(said.starts_with("exit 0") && !said.contains("takes requests"), "{handler}: {said}");
+    }
+    let misspelt =
+        "from omni import TextGenerationRequest\ndef handle_request(request: TextGenerationRequest, context): ...\n";
+    let said = check(&[("model.py", misspelt), ("omni.toml", TEXT)]);
+    let message = "model.py:2: `omni` has no `TextGenerationRequest`\n  hint: did you mean `TextGeneration`?";
+    assert!(said.starts_with("exit 1") && said.contains(message), "{said}");
+    for own in [
+        "from omni import Request\ndef handle_request(request: Request, context): ...\n",
+        "from mine import Embeddings\ndef handle_request(request: Embeddings, context): ...\n",
+        "def handle_request(request: dict[str, int], context): ...\n",
+        "def handle_request(request: 'no type (', context): ...\n",
+    ] {
+        let said = check(&[("model.py", own), ("omni.toml", rerank)]);
+        assert!(said.starts_with("exit 0") && !said.contains("takes requests"), "{own}: {said}");
+    }
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use omni_config::manifest::Kind;
 use omni_config::{ModelName, duration};
 
 /// `start`, `stop`, `restart`.
@@ -142,6 +144,12 @@ pub(crate) struct Logs {
     /// Only lines of this request, of all lines that the node has
     #[arg(long, value_name = "ID", conflicts_with = "lines")]
     pub(crate) request: Option<String>,
+}
+
+/// Kinds of models by their names in a manifest.
+pub(super) fn kind() -> impl TypedValueParser<Value = Kind> {
+    let of_name = |name: String| Kind::ALL.into_iter().find(|kind| kind.name() == name).unwrap_or_default();
+    PossibleValuesParser::new(Kind::ALL.map(Kind::name)).map(of_name)
 }
 
 /// A name as the file of tokens takes it.

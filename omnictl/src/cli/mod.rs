@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
+use omni_config::manifest::Kind;
 use omni_config::{ModelName, duration};
 
 use crate::output::Format;
@@ -179,11 +180,15 @@ Examples:
     #[command(after_help = "\
 Examples:
   omnictl init hello                          writes ./hello
+  omnictl init talk --kind text-generation    a model for chats
   omnictl init @acme/summarize --dir models   writes models/@acme/summarize")]
     Init {
         /// The model's name, which is its path below the models folder
         #[arg(value_name = "NAME")]
         name: String,
+        /// APIs that it answers; custom: any JSON over /ai/run
+        #[arg(long, value_name = "KIND", default_value = Kind::Custom.name(), value_parser = arguments::kind())]
+        kind: Kind,
         /// The folder to write it into
         #[arg(long, value_name = "DIR", default_value = ".")]
         dir: PathBuf,

@@ -1,35 +1,74 @@
-//! `omnictl init`: the directory of a new model, ready to serve and to test.
+//! `omnictl init`: the directory of a new model of any kind, ready to serve and to test.
 //!
-//! The files are those in `omnictl/templates/`, with the model's name put in. Invariants: nothing that exists is
-//! overwritten, and the new files pass `omnictl check`.
+//! The files are those in `omnictl/templates/`, with the model's name and kind put in. Invariants: nothing that exists is
+//! overwritten, and the new files pass `omnictl check` and their own tests.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use omni_config::ModelName;
+use omni_config::manifest::Kind;
 
 use super::Context;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, note};
 
-/// The files of a new model, in the order in which its author reads them.
-const FILES: [(&str, &str); 4] = [
-    ("model.py", include_str!("../../templates/model.py")),
+/// Files of every new model.
+const COMMON: [(&str, &str); 2] = [
     ("requirements.txt", include_str!("../../templates/requirements.txt")),
     ("omni.toml", include_str!("../../templates/omni.toml")),
-    ("test_model.py", include_str!("../../templates/test_model.py")),
 ];
-/// Stands for the model's name in a template.
+const CHAT_TEMPLATE: &str = include_str!("../../templates/text-generation/chat_template.jinja");
+/// Placeholder of the model's name in a template.
 const NAME: &str = "MODEL_NAME";
+/// Beginning of the manifest's line that a kind replaces.
+const KIND: &str = "# kind = ";
 
-pub(super) fn run(context: &mut Context<'_>, name: &str, dir: &Path) -> Result<Exit, Failure> {
+/// Code and test of a new model.
+macro_rules! code {
+    ($kind:literal) => {
+        [
+            ("model.py", include_str!(concat!("../../templates/", $kind, "/model.py"))),
+            ("test_model.py", include_str!(concat!("../../templates/", $kind, "/test_model.py"))),
+        ]
+    };
+}
+
+/// Files of a new model: names and contents, in the order in which its author reads them.
+fn files(kind: Kind) -> Vec<(&'static str, String)> {
+    let [code, test] = match kind {
+        Kind::Custom => code!("custom"),
+        Kind::TextGeneration => code!("text-generation"),
+        Kind::Embeddings => code!("embeddings"),
+        Kind::Rerank => code!("rerank"),
+        Kind::SpeechToText => code!("speech-to-text"),
+        Kind::TextToSpeech => code!("text-to-speech"),
+        Kind::TextToImage => code!("text-to-image"),
+    };
+    let template = (kind == Kind::TextGeneration).then_some(("chat_template.jinja", CHAT_TEMPLATE));
+    let [requirements, manifest] = COMMON;
+    let files = [Some(code), template, Some(requirements), Some(manifest), Some(test)];
+    files.into_iter().flatten().map(|(name, text)| (name, of_kind(text, kind))).collect()
+}
+
+/// A template's text with the model's kind in the place of the default, where it is a manifest.
+fn of_kind(text: &str, kind: Kind) -> String {
+    let line = |line: &str| match kind {
+        Kind::Custom => line.to_owned(),
+        _ if line.starts_with(KIND) => format!("kind = \"{}\"\n", kind.name()),
+        _ => line.to_owned(),
+    };
+    text.split_inclusive('\n').map(line).collect()
+}
+
+pub(super) fn run(context: &mut Context<'_>, name: &str, kind: Kind, dir: &Path) -> Result<Exit, Failure> {
     let model: ModelName = name.parse().map_err(|source| Failure::Name { text: name.to_owned(), source })?;
     let directory = dir.join(model.as_str());
     create(&directory)?;
     let mut written = Vec::new();
-    for (file, template) in FILES {
+    for (file, template) in files(kind) {
         let path = directory.join(file);
         write(&path, &template.replace(NAME, model.as_str())).map_err(|source| Failure::File {
             verb: "write",
@@ -65,6 +104,18 @@ fn write(path: &Path, text: &str) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use omni_config::Manifest;
+    use omni_config::manifest::Kind;
+
+    #[test]
+    fn the_manifest_of_a_kind_differs_in_that_alone() {
+        for kind in Kind::ALL {
+            let files = super::files(kind);
+            let (_, text) = files.iter().find(|(name, _)| *name == "omni.toml").unwrap();
+            let mut expected = Manifest::default();
+            expected.model.kind = kind;
+            assert_eq!(Manifest::parse(text), Ok(expected), "{}", kind.name());
+        }
+    }
 
     #[test]
     fn the_commented_manifest_shows_the_defaults() {

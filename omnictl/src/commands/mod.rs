@@ -71,7 +71,7 @@ pub(crate) fn run(cli: Cli, out: Out<'_>) -> Result<Exit, Failure> {
         Command::Gpu => on_node(gpu::run(context)),
         Command::Upgrade => on_node(upgrade::run(context)),
         Command::Version => on_node(version::run(context)),
-        Command::Init { name, dir } => init::run(context, &name, &dir),
+        Command::Init { name, kind, dir } => init::run(context, &name, kind, &dir),
         Command::Check { dir } => check::run(context, &dir),
         Command::Doctor { config } => on_node(doctor::run(context, config.as_deref())),
         Command::Token { name } => token::run(context, &name),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import struct
+from pathlib import Path
 
 import pytest
 from peer import CHUNK, END, ERROR, HANDLER, RESPONSE, STREAM, UNSERIALISABLE
 
 from omni import Embeddings, SpeechToText, TextToImage, errors
+from omni._engine import entry, kinds
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -278,3 +281,9 @@ def test_the_usual_handler_is_untouched(serve):
     got = link.answer(1, {})
     assert (got.kind, got.json) == (RESPONSE, [None, {}])
     assert link.answer(2, {}, kind="embeddings", parameters={"a": 1}).json == ["embeddings", {"a": 1}]
+
+
+def test_omnictl_check_knows_all_kinds():
+    source = (Path(__file__).parents[3] / "omnictl/src/commands/check/entrypoint.py").read_text()
+    listed = dict(re.findall(r'^    "(\w+)": "([a-z-]+)",$', source, re.MULTILINE))
+    assert listed == {name: kinds.kind_of(name) for name in entry._TYPED}

@@ -1,4 +1,4 @@
-//! Checks of the model's code: Python can parse it, and the entrypoint exists.
+//! Checks of the model's code: Python can parse it, the entrypoint exists, and its annotation is that of the model's kind.
 //!
 //! Python itself compiles the module, without executing any of it, and looks for the function. Invariant: the
 //! interpreter starts isolated (`-I -S`), and neither the environment nor the current directory can run code.
@@ -23,24 +23,42 @@ struct Found {
     line: Option<usize>,
     message: String,
     hint: String,
+    #[serde(default)]
+    is_note: bool,
 }
 
-pub(super) fn check(dir: &Path, manifest: &Manifest) -> Option<Finding> {
+/// A finding, or a note.
+pub(super) fn check(dir: &Path, manifest: &Manifest) -> (Option<Finding>, Option<String>) {
+    match inspected(dir, manifest) {
+        Err(finding) => (Some(finding), None),
+        Ok((_, None)) => (None, None),
+        Ok((module, Some(Found { line, message, hint, is_note: true }))) => {
+            let line = line.map(|line| format!(":{line}")).unwrap_or_default();
+            (None, Some(format!("{}{line}: {message}; {hint}", module.display())))
+        }
+        Ok((module, Some(Found { line, message, hint, .. }))) => {
+            (Some(Finding::at(&module, line, message, hint)), None)
+        }
+    }
+}
+
+/// The module of the entrypoint, and the result of the script.
+fn inspected(dir: &Path, manifest: &Manifest) -> Result<(PathBuf, Option<Found>), Finding> {
     let model = dir.join(MODEL);
     if !model.is_file() {
         let hint = format!("a directory is a model by its {MODEL}: `omnictl init` writes one to begin with");
-        return Some(Finding::at(&model, None, "there is no such file", hint));
+        return Err(Finding::at(&model, None, "there is no such file", hint));
     }
     let entrypoint = &manifest.model.entrypoint;
     let Some(module) = module_file(dir, entrypoint.module()) else {
         let path = dir.join(format!("{}.py", entrypoint.module().replace('.', "/")));
-        return Some(Finding::at(&path, None, "there is no such file", "correct `model.entrypoint` in omni.toml"));
+        return Err(Finding::at(&path, None, "there is no such file", "correct `model.entrypoint` in omni.toml"));
     };
     let inspected = interpreters(manifest).iter().find_map(|interpreter| inspect(interpreter, &module, manifest));
-    let Some(found) = inspected else {
-        return Some(Finding::at(&module, None, "not looked at: there is no Python here", "install python3"));
-    };
-    found.map(|Found { line, message, hint }| Finding::at(&module, line, message, hint))
+    match inspected {
+        Some(found) => Ok((module, found)),
+        None => Err(Finding::at(&module, None, "not looked at: there is no Python here", "install python3")),
+    }
 }
 
 /// The file of a module below the model's directory.
@@ -64,6 +82,7 @@ fn inspect(interpreter: &Path, module: &Path, manifest: &Manifest) -> Option<Opt
         .arg(module)
         .arg(manifest.model.entrypoint.function())
         .arg(manifest.batching.max.to_string())
+        .arg(manifest.model.kind.name())
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .output()

@@ -1,7 +1,7 @@
 """Says what is wrong with a model's module: one JSON value on standard output, null if nothing is.
 
-Run by `omnictl check` as python -I -S -c SCRIPT FILE FUNCTION SIZE, where SIZE is that of batches. Compiles the file
-and looks at its syntax tree; nothing of it is executed.
+Run by `omnictl check` as python -I -S -c SCRIPT FILE FUNCTION SIZE KIND, where SIZE is that of batches and KIND that of
+the model. Compiles the file and looks at its syntax tree; nothing of it is executed.
 """
 
 import ast
@@ -9,6 +9,17 @@ import difflib
 import json
 import sys
 import warnings
+
+KINDS = {
+    "Embeddings": "embeddings",
+    "Rerank": "rerank",
+    "SpeechToText": "speech-to-text",
+    "TextGeneration": "text-generation",
+    "TextToImage": "text-to-image",
+    "TextToSpeech": "text-to-speech",
+}
+"""Request types of the package `omni`, and the kind of each (`omni/_engine/kinds.py`)."""
+PACKAGE = ("omni", "omni.generation", "omni.tasks")
 
 
 def top_level(body):
@@ -60,8 +71,63 @@ def called_wrongly(bound, function, parameters):
     return None
 
 
-def wrong(path, function, size):
-    """Line, message and hint of the first thing that is wrong; None if nothing is."""
+def imported(body):
+    """The names that a module has from the package: each with its dotted name there."""
+    found = {}
+    for statement in top_level(body):
+        if isinstance(statement, ast.Import):
+            for alias in statement.names:
+                if alias.name in PACKAGE:
+                    found[alias.asname or "omni"] = alias.name if alias.asname else "omni"
+        elif isinstance(statement, ast.ImportFrom) and statement.module in PACKAGE and not statement.level:
+            found.update({alias.asname or alias.name: statement.module + "." + alias.name for alias in statement.names})
+    return found
+
+
+def type_name(annotation, known):
+    """The name of a type of the package, also in a list; None for any other annotation."""
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        try:
+            annotation = ast.parse(annotation.value, mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+        return type_name(annotation, known) if not isinstance(annotation, ast.Constant) else None
+    if isinstance(annotation, ast.Subscript):
+        outer = getattr(annotation.value, "attr", getattr(annotation.value, "id", ""))
+        return type_name(annotation.slice, known) if outer in ("list", "List", "Sequence") else None
+    parts = []
+    while isinstance(annotation, ast.Attribute):
+        parts.insert(0, annotation.attr)
+        annotation = annotation.value
+    if not isinstance(annotation, ast.Name) or annotation.id not in known:
+        return None
+    module, _, name = ".".join([known[annotation.id], *parts]).rpartition(".")
+    return name if module in PACKAGE else None
+
+
+def of_another_kind(statement, known, kind):
+    """Line, message, hint and True for a note, when a handler's annotation is not that of the model's kind."""
+    if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return None
+    parameters = statement.args.posonlyargs + statement.args.args
+    name = type_name(parameters[0].annotation, known) if parameters else None
+    if name is None or KINDS.get(name) == kind:
+        return None
+    line = parameters[0].lineno
+    if name not in KINDS:
+        near = difflib.get_close_matches(name, KINDS, 1)
+        return near and (line, "`omni` has no `%s`" % name, "did you mean `%s`?" % near[0], False)
+    takes = "`%s` takes requests for %s" % (statement.name, KINDS[name])
+    hint = 'write `kind = "%s"` in [model] of omni.toml' % KINDS[name]
+    if kind == "custom":
+        return line, takes + ", and the model's kind is `custom`: its clients have /ai/run alone", hint, True
+    right = next(name for name, other in KINDS.items() if other == kind)
+    message = "%s, and `kind` in [model] of omni.toml is %s: every request is refused" % (takes, kind)
+    return line, message, "annotate it with `%s`, or %s" % (right, hint), False
+
+
+def wrong(path, function, size, kind):
+    """Line, message and hint of the first thing that is wrong, and True if it is a note; None if nothing is."""
     with open(path, "rb") as file:
         source = file.read()
     try:
@@ -86,9 +152,12 @@ def wrong(path, function, size):
     found = found or called_wrongly(bound, "handle_batch", ("requests", "context"))
     for hook in ("setup", "healthcheck", "teardown"):
         found = found or called_wrongly(bound, hook, ("context",))
-    return found
+    known = imported(tree.body)
+    for name in (function, "handle_batch"):
+        found = found or of_another_kind(bound.get(name), known, kind)
+    return found or None
 
 
 warnings.simplefilter("ignore")
-found = wrong(sys.argv[1], sys.argv[2], int(sys.argv[3]))
-json.dump(found and dict(zip(("line", "message", "hint"), found)), sys.stdout)
+found = wrong(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])
+json.dump(found and dict(zip(("line", "message", "hint", "is_note"), found)), sys.stdout)

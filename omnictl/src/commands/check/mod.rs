@@ -91,7 +91,9 @@ fn look(
     let (wrong, lint) = template::check(dir, &manifest);
     findings.extend(wrong);
     notes.extend(lint);
-    findings.extend(code::check(dir, &manifest));
+    let (wrong, lint) = code::check(dir, &manifest);
+    findings.extend(wrong);
+    notes.extend(lint);
     Ok((findings, notes))
 }
 

@@ -14,6 +14,9 @@ use super::{Finding, line_of, text_of};
 const LONGEST: u64 = 64 << 20;
 /// Value of `reasoning-parser` for output without reasoning.
 const NONE: &str = "none";
+/// Names of templates elsewhere, which a node does not read.
+const MISNAMED: [&str; 2] = ["chat_template.jinja2", "chat_template.j2"];
+const RENAME: &str = "name the file `chat_template.jinja`";
 /// Conversation that every template has to render.
 const PLAIN: &str = "user";
 /// Names of conversations in one note.
@@ -33,6 +36,12 @@ pub(super) fn check(dir: &Path, manifest: &Manifest) -> (Vec<Finding>, Vec<Strin
             return (findings, Vec::new());
         }
     };
+    let misnamed = MISNAMED.map(|name| dir.join(name)).into_iter().find(|path| path.is_file());
+    let misnamed = misnamed.filter(|_| jinja.is_none() && manifest.chat.render == Render::Node);
+    if let Some(misnamed) = misnamed {
+        findings.push(Finding::at(&misnamed, None, "a node reads no template of this name", RENAME));
+        return (findings, Vec::new());
+    }
     let source = TemplateSource { jinja: jinja.as_deref(), tokenizer_config: tokenizer.as_deref() };
     let path = if jinja.is_some() { &jinja_path } else { &tokenizer_path };
     match lint(&source) {
