@@ -15,29 +15,29 @@ from __future__ import annotations
 
 import dataclasses
 import json as _json
-from base64 import b64decode
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
-from omni import _received, _source, errors, generation, tasks
+from omni import _received, _source, _values, errors, generation, tasks
 from omni._engine import direct, outcome, wire
 from omni._engine.answer import Stream
 from omni._engine.batch import Batch, Member
 from omni._engine.cancel import Cancels
+from omni._engine.entry import kind_of
 from omni._engine.model import LoadError, Model
 from omni._fields import Fields
 from omni.context import Context
-from omni.generation import Completion, Reasoning, Sampling, TextGeneration, Token, ToolCall
+from omni.generation import Sampling, TextGeneration
 from omni.request import Request
-from omni.tasks import Segment, Transcription
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from omni._source import Source
-    from omni.generation import Piece
+    from omni.generation import Completion, Piece
+    from omni.tasks import Transcription
 
     Chunk = tuple[int, bytes]
 
@@ -47,7 +47,14 @@ _SAMPLING = frozenset(field.name for field in dataclasses.fields(Sampling))
 class Answer:
     """The answer to a request of any kind."""
 
-    def __init__(self, status: int, head: dict[str, Any], chunks: list[Chunk], usage: Mapping[str, float]) -> None:
+    def __init__(
+        self,
+        status: int,
+        head: dict[str, Any],
+        chunks: list[Chunk],
+        usage: Mapping[str, float],
+        kind: str | None = None,
+    ) -> None:
         self.status = status
         """The HTTP status."""
         self.media_type: str | None = head.get("media_type")
@@ -57,6 +64,13 @@ class Answer:
         self.usage = usage
         """Usage that the handler has reported with `context.usage`."""
         self._chunks = chunks
+        self._kind = kind
+
+    @property
+    def value(self) -> Any:
+        """The result of a handler that takes requests of a kind, as the method of that kind returns it: a `Completion`,
+        vectors and so on. Of any other handler, the JSON value."""
+        return self.json if self._kind is None else _values.of_kind(self._kind, self._chunks)
 
     @property
     def body(self) -> bytes:
@@ -77,8 +91,9 @@ class Answer:
 
     @property
     def pieces(self) -> list[Any]:
-        """The pieces of a stream: text, JSON values and bytes."""
-        return [_received.plain(flags, payload) for flags, payload in self._chunks]
+        """The pieces of a stream: text, JSON values and bytes; of generated text, what the handler yields."""
+        read = _values.piece if self._kind == "text-generation" else _received.plain
+        return [read(flags, payload) for flags, payload in self._chunks]
 
     def __repr__(self) -> str:
         return f"Answer(status={self.status}, body={self.body[:200]!r})"
@@ -127,7 +142,9 @@ class TestClient:
             self._loaded = None
 
     def run(self, **request: Any) -> Answer:
-        """Sends a request: `json=`, `text=` or `body=`, and whatever else `omni.Request` takes."""
+        """Sends a request: `json=`, `text=` or `body=`, and whatever else `omni.Request` takes. A handler that takes
+        requests of a kind has a method of its own instead, such as `chat`."""
+        self._check_plain("run")
         context, frames = self._call(Request(**request))
         try:
             status, head, chunks = _received.opened(frames)
@@ -137,15 +154,20 @@ class TestClient:
 
     def stream(self, **request: Any) -> Iterator[Any]:
         """The same, piece by piece as the handler makes them. A failure is an `errors.HTTPError`."""
+        self._check_plain("stream")
         for flags, payload in self._chunks(Request(**request)):
             yield _received.plain(flags, payload)
 
     def batch(self, bodies: Sequence[Any], **request: Any) -> list[Answer]:
-        """Sends these JSON values as one batch to the model's `handle_batch`."""
+        """Sends these JSON values, or bytes, as one batch to the model's `handle_batch`. Where that takes requests of a
+        kind, a value has the fields of the request's type, and an answer has its result in `value`."""
         model = self._model()
         if model.batch is None:
             raise TypeError("the model has no `handle_batch`")
-        requests = [_Member(json=body, **request) for body in bodies]
+        requests = [
+            _Member(body=body, **request) if isinstance(body, bytes) else _Member(json=body, **request)
+            for body in bodies
+        ]
         members: list[Any] = [Member(at + 1, one) for at, one in enumerate(requests)]  # type: ignore[arg-type]
         batch = Batch(len(members) + 1, members, model.batch, Cancels(), isolates=False)
         context = batch.context(model.instance)
@@ -160,7 +182,8 @@ class TestClient:
         else:
             for member, made in batch.results(result):
                 found[member.number] += [made] if isinstance(made, bytes) else list(self._walk(made))
-        return [_answer_of(parts, context) for parts in found.values()]
+        kind = kind_of(model.batch.function)
+        return [_answer_of(parts, context, kind) for parts in found.values()]
 
     def chat(
         self, messages: Sequence[Mapping[str, Any]] | None = None, *, prompt: str | None = None, **options: Any
@@ -168,23 +191,7 @@ class TestClient:
         """A whole text generation. `options`: sampling parameters, and the other fields of `TextGeneration`. Messages
         come to the handler as they are: the node's chat template renders them nowhere here, so that a handler that
         needs a prompt is given one."""
-        made = Completion()
-        for piece in self.chat_stream(messages, prompt=prompt, **options):
-            if isinstance(piece, Token):
-                made.tokens.append(piece)
-                piece = piece.text
-            if isinstance(piece, bytes):
-                piece = piece.decode("utf-8", "surrogateescape")
-            if isinstance(piece, str):
-                made.text += piece
-            elif isinstance(piece, Reasoning):
-                made.reasoning += piece.text
-            elif isinstance(piece, ToolCall):
-                made.tool_calls.append(piece)
-            else:
-                made.finish = piece
-        made.text = made.text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        return made
+        return _values.completion(self.chat_stream(messages, prompt=prompt, **options))
 
     def chat_stream(
         self, messages: Sequence[Mapping[str, Any]] | None = None, *, prompt: str | None = None, **options: Any
@@ -200,12 +207,13 @@ class TestClient:
         listed = None if messages is None else [dict(message) for message in messages]
         given = TextGeneration(prompt, messages=listed, sampling=Sampling(**sampling), stream=stream, **others)
         for flags, payload in self._chunks(Request(json=generation.to_json(given), kind="text-generation")):
-            yield _generated(flags, payload)
+            yield _values.piece(flags, payload)
 
     def count_tokens(self, prompt: str | None = None, messages: Sequence[Mapping[str, Any]] | None = None) -> int:
         """The number of tokens, by the model's `count_tokens`."""
         body = {"prompt": prompt, "messages": None if messages is None else list(messages)}
-        return int(self._whole(Request(json=body, kind="count-tokens"))["tokens"])
+        chunks = self._chunks(Request(json=body, kind="count-tokens"))
+        return int(_json.loads(b"".join(payload for _, payload in chunks))["tokens"])
 
     def embed(
         self, texts: Sequence[str] | None = None, *, tokens: Sequence[Sequence[int]] | None = None, **options: Any
@@ -213,30 +221,31 @@ class TestClient:
         """Embeddings of texts, or of tokens."""
         lists = None if tokens is None else [list(one) for one in tokens]
         given = tasks.Embeddings(None if texts is None else list(texts), lists, **options)
-        data = b"".join(part for _, part in self._chunks(Request(json=tasks.to_json(given), kind="embeddings")))
-        return _received.embeddings(data)[0]
+        vectors: list[list[float]] = self._value(Request(json=tasks.to_json(given), kind="embeddings"))
+        return vectors
 
     def rerank(self, query: str, documents: Sequence[str], top_n: int | None = None) -> list[float]:
         """Relevance of documents."""
         body = {"query": query, "documents": list(documents), "top_n": top_n}
-        return [float(score) for score in self._whole(Request(json=body, kind="rerank"))["scores"]]
+        scores: list[float] = self._value(Request(json=body, kind="rerank"))
+        return scores
 
     def transcribe(self, audio: bytes, **parameters: Any) -> Transcription:
         """The text of a speech. `parameters`: fields of the form, such as `language`."""
-        value = self._whole(Request(body=audio, kind="speech-to-text", parameters=parameters))
-        segments = [Segment(**part) for part in value.pop("segments", [])]
-        return Transcription(**value, segments=segments)
+        heard: Transcription = self._value(Request(body=audio, kind="speech-to-text", parameters=parameters))
+        return heard
 
     def speak(self, text: str, **options: Any) -> bytes:
         """The audio file of a text. `options`: `voice`, `format`, `speed`."""
         body = tasks.to_json(tasks.TextToSpeech(text, **options))
-        return b"".join(part for _, part in self._chunks(Request(json=body, kind="text-to-speech")))
+        audio: bytes = self._value(Request(json=body, kind="text-to-speech"))
+        return audio
 
     def image(self, prompt: str, **options: Any) -> list[bytes]:
         """Image files. `options`: the fields of `TextToImage`, such as `n`."""
         body = tasks.to_json(tasks.TextToImage(prompt, **options))
-        images = self._whole(Request(json=body, kind="text-to-image"))["images"]
-        return [b64decode(image["data"]) for image in images]
+        images: list[bytes] = self._value(Request(json=body, kind="text-to-image"))
+        return images
 
     def _model(self) -> Model:
         if self._loaded is None:
@@ -258,6 +267,16 @@ class TestClient:
             self._loaded = model
         return self._loaded
 
+    def _check_plain(self, name: str) -> None:
+        """Refuses a request whose answer would have the form of an engine's own wire."""
+        model = self._model()
+        entry = model.single or model.batch
+        kind = None if entry is None else kind_of(entry.function)
+        if kind is not None:
+            method = _values.METHODS[kind]
+            method += " or chat_stream" if method == "chat" else ""
+            raise TypeError(f"the handler takes requests for {kind}: call `{method}` instead of `{name}`")
+
     def _call(self, request: Request) -> tuple[Context, bytes | Stream]:
         model = self._model()
         context = Context(model.instance, request)
@@ -271,8 +290,9 @@ class TestClient:
         _, _, chunks = _received.opened(frames)
         return self._walk(chunks)
 
-    def _whole(self, request: Request) -> Any:
-        return _json.loads(b"".join(payload for _, payload in self._chunks(request)))
+    def _value(self, request: Request) -> Any:
+        assert request.kind is not None
+        return _values.of_kind(request.kind, self._chunks(request))
 
     def _walk(self, chunks: list[Chunk] | Stream) -> Iterator[Chunk]:
         if isinstance(chunks, list):
@@ -337,7 +357,7 @@ def _refused(error: errors.HTTPError, context: Context) -> Answer:
     return Answer(error.status, {}, [(wire.TEXT, error.message.encode())], context.metrics)
 
 
-def _answer_of(parts: list[bytes | Chunk], context: Context) -> Answer:
+def _answer_of(parts: list[bytes | Chunk], context: Context, kind: str | None) -> Answer:
     """The answer of a member of a batch, from its last frame or the chunks of its stream."""
     status = 200
     chunks: list[Chunk] = []
@@ -347,21 +367,12 @@ def _answer_of(parts: list[bytes | Chunk], context: Context) -> Answer:
             chunks.append(part)
             continue
         try:
-            _, kind, _, _, _ = wire.HEADER.unpack_from(part)
-            if kind == wire.USAGE:
+            _, frame, _, _, _ = wire.HEADER.unpack_from(part)
+            if frame == wire.USAGE:
                 part = part[wire.HEADER_LENGTH + wire.HEADER.unpack_from(part)[0] :]
             status, head, made = _received.opened(part)
             assert isinstance(made, list)
             chunks += made
         except errors.HTTPError as err:
             return _refused(err, context)
-    return Answer(status, head, chunks, context.metrics)
-
-
-def _generated(flags: int, payload: bytes) -> Piece:
-    """A piece of generated text. A handler without the annotation answers with text, too."""
-    if flags == wire.JSON:
-        value = _received.plain(flags, payload)
-        if isinstance(value, dict) and isinstance(value.get("response"), str):
-            return str(value["response"])
-    return _received.generated(flags, payload)
+    return Answer(status, head, chunks, context.metrics, kind)

@@ -215,7 +215,45 @@ def test_streamed_batches():
     answers = TestClient(handle_batch).batch([{"prompt": "a"}, {"prompt": "b"}, {"prompt": "c"}])
     assert [answer.status for answer in answers] == [200, 200, 500]
     assert answers[1].text == "bmoreend"
-    assert answers[0].pieces == ["a", {"type": "finish", "reason": "stop"}]
+    assert answers[0].pieces == ["a", Finish("stop")]
+    assert answers[0].value == Completion("a", finish=Finish("stop"))
+
+
+def test_batches_of_other_kinds():
+    def handle_batch(requests: list[Embeddings], context):
+        return [[[float(len(text))] for text in one.texts] for one in requests]
+
+    answers = TestClient(handle_batch).batch([{"texts": ["a", "bc"]}, {"text": "abc"}, {}])
+    assert [answer.value for answer in answers[:2]] == [[[1.0], [2.0]], [[3.0]]]
+    assert (answers[2].status, "`texts`" in answers[2].text) == (400, True)
+
+    def hear(requests: list[SpeechToText], context):
+        return [one.audio.bytes.decode() for one in requests]
+
+    assert [answer.value.text for answer in TestClient(hear).batch([b"moo", b"mu"])] == ["moo", "mu"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        (TextGeneration, "chat or chat_stream"),
+        (Embeddings, "embed"),
+        (Rerank, "rerank"),
+        (SpeechToText, "transcribe"),
+        (TextToSpeech, "speak"),
+        (TextToImage, "image"),
+    ],
+)
+def test_requests_of_a_kind_have_a_method_of_their_own(kind, method):
+    def handle_request(request, context):
+        raise AssertionError("not called")
+
+    handle_request.__annotations__["request"] = kind
+    client = TestClient(handle_request)
+    with pytest.raises(TypeError, match=f"call `{method}` instead of `run`"):
+        client.run(json={})
+    with pytest.raises(TypeError, match=f"call `{method}` instead of `stream`"):
+        list(client.stream(json={}))
 
 
 MODEL = """
