@@ -23,6 +23,7 @@ CONTEXT = 2048
 MOST_TOKENS = 512  # of an answer whose client names no number
 SEEDS = 0xFFFFFFFF
 BAD_REQUEST = 400
+TOO_LONG = "exceed_context_size_error"
 
 server = None
 folder = None
@@ -125,6 +126,8 @@ def pieces(chunk, logprobs):
     if isinstance(chunk, Exception):
         raise chunk
     if "error" in chunk:
+        if chunk["error"]["type"] == TOO_LONG:
+            raise errors.ContextLengthExceeded(chunk["error"]["message"], "messages")
         if chunk["error"]["code"] == BAD_REQUEST:
             raise errors.BadRequest(chunk["error"]["message"], "messages")
         raise RuntimeError(chunk["error"]["message"])

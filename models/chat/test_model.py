@@ -70,5 +70,5 @@ def test_token_ids_are_a_prompt(chat):
 
 
 def test_a_conversation_that_is_too_long_is_refused(chat):
-    with pytest.raises(errors.BadRequest, match="context size"):
+    with pytest.raises(errors.ContextLengthExceeded, match="context size"):
         chat(prompt="word " * 3000)

@@ -7,12 +7,14 @@ use serde_json::{Value, json};
 /// Generates by its prompt. `seen` answers what became of the others.
 const CODE: &str = r#"
 import time
-from omni import Completion, Finish, Reasoning, TextGeneration, ToolCall
+from omni import Completion, Finish, Reasoning, TextGeneration, ToolCall, errors
 
 SEEN = []
 
 def handle_request(request: TextGeneration, context):
-    said = request.prompt
+    said = request.prompt if request.messages is None else request.messages[-1]["content"]
+    if said == "long":
+        raise errors.ContextLengthExceeded("9 tokens, at most 8")
     if said == "seen":
         return ",".join(SEEN) or "nothing"
     if said == "whole":
@@ -70,6 +72,29 @@ fn a_handler_returns_text_pieces_or_typed_parts() {
     assert_eq!((&call["name"], &call["arguments"]), (&json!("f"), &json!({ "a": 1 })), "{answer}");
     let answer = complete(&node, &json!({ "prompt": "number" }));
     assert_eq!(answer["error"]["type"], "server_error", "{answer}");
+}
+
+#[test]
+fn a_conversation_that_is_too_long_is_refused_in_the_form_of_each_api() {
+    let node = node().start();
+    let messages = json!([{ "role": "user", "content": "long" }]);
+    for stream in [false, true] {
+        let body = json!({ "model": "text", "messages": messages, "max_tokens": 9, "stream": stream });
+        let answer = node.http().post("/v1/chat/completions", &body);
+        let error = &answer.json()["error"];
+        assert_eq!((answer.status, &error["code"]), (400, &json!("context_length_exceeded")), "{error}");
+        assert_eq!(
+            (&error["type"], &error["message"]),
+            (&json!("invalid_request_error"), &json!("9 tokens, at most 8"))
+        );
+        let answer = node.http().post("/v1/messages", &body);
+        let error = &answer.json()["error"];
+        assert_eq!((answer.status, &error["type"]), (400, &json!("invalid_request_error")), "{error}");
+        assert_eq!(error["message"], "prompt is too long: 9 tokens, at most 8");
+        let answer = node.http().run("text", &json!({ "messages": messages, "stream": stream }));
+        let error = &answer.json()["errors"][0];
+        assert_eq!((answer.status, &error["message"]), (400, &json!("9 tokens, at most 8")), "{error}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use hyper::Response;
-use omni_request_error::Failure;
+use omni_request_error::{Failure, InvalidCode};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -41,6 +41,10 @@ impl<'a> ErrorBody<'a> {
 pub fn error_response(failure: &Failure, request_id: Option<&str>) -> Response<Bytes> {
     // The API has no field for the parameter.
     let message = match failure {
+        // Clients know this failure by the beginning of its message.
+        Failure::InvalidRequest(invalid) if invalid.code == InvalidCode::ContextLength => {
+            format!("prompt is too long: {}", invalid.message)
+        }
         Failure::InvalidRequest(invalid) => match &invalid.parameter {
             Some(parameter) if !invalid.message.contains(parameter.as_str()) => {
                 format!("{parameter}: {}", invalid.message)
@@ -86,6 +90,7 @@ mod tests {
             Failure::BadRequest("the client hung up".into()),
             InvalidRequest::new("temperature", "`temperature` is 3: it has to be from 0 to 1").into(),
             InvalidRequest::new("messages[0].role", "the role has to be `user` or `assistant`").into(),
+            InvalidRequest::new("messages", "2100 tokens, at most 2048").with_code(InvalidCode::ContextLength).into(),
             Failure::BodyTimeout,
             Failure::BodyTooLarge { limit: 1024 },
             Failure::BodyEncoded { encoding: "gzip".into() },

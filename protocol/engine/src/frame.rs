@@ -319,7 +319,13 @@ pub struct ErrorBody {
     /// Path of the parameter that is wrong, such as `messages[2].content`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameter: Option<String>,
+    /// Class of a request that is wrong, for clients that know it by a code: [`CONTEXT_LENGTH`], or one of a later engine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
 }
+
+/// Class of a request whose prompt and answer are longer than the model's context.
+pub const CONTEXT_LENGTH: &str = "context_length_exceeded";
 
 /// Payload of a `Batch` frame: the ids of its members, `u64` little-endian, from 1 to [`MAX_BATCH`].
 ///

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test stops at the first surprise")]
 
 use omni_engine_protocol::frame::{
-    AnswerHead, CancelReason, ErrorBody, ErrorOrigin, Header, Kind, RequestHead, RequestKind, batch_payload, flags,
+    AnswerHead, CONTEXT_LENGTH, CancelReason, ErrorBody, ErrorOrigin, Header, Kind, RequestHead, RequestKind,
+    batch_payload, flags,
 };
 use std::fmt::Write;
 
@@ -51,7 +52,9 @@ fn every_kind_of_frame() {
     let file = AnswerHead { headers: vec![("x-a".into(), "b".into())], length: Some(9), ..AnswerHead::default() };
     let error = json(&ErrorBody { message: "no cow".into(), ..ErrorBody::default() });
     let parameter = Some("herd[2]".to_owned());
-    let named = json(&ErrorBody { message: "no cow".into(), parameter });
+    let named = json(&ErrorBody { message: "no cow".into(), parameter, ..ErrorBody::default() });
+    let code = Some(CONTEXT_LENGTH.to_owned());
+    let long = json(&ErrorBody { message: "too long".into(), code, ..ErrorBody::default() });
     let mut lines = vec![
         line("request", Kind::Request, flags::JSON, 0, &with_head(&request, b"{}")),
         line("request, streamed body", Kind::Request, flags::BODY_STREAM, 0, &with_head(&upload, b"")),
@@ -75,6 +78,7 @@ fn every_kind_of_frame() {
         line("health, unwell", Kind::Health, 0, 0, b"no disk"),
     ];
     lines.push(line("error, of a parameter", Kind::Error, ErrorOrigin::Handler as u8, 400, &named));
+    lines.push(line("error, of a class", Kind::Error, ErrorOrigin::Handler as u8, 400, &long));
     for reason in [CancelReason::ClientGone, CancelReason::Deadline, CancelReason::Shutdown] {
         lines.push(line(&format!("cancel, {reason:?}"), Kind::Cancel, 0, reason as u16, b""));
     }

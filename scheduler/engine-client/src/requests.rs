@@ -17,12 +17,12 @@ use super::violation::ProtocolViolation;
 use bytes::Bytes;
 use omni_body::{BodyKind, BodyPermit, BodyReader, BodySocket, RequestBody, StreamKind};
 use omni_engine_protocol::frame::{
-    AnswerHead, ErrorBody, ErrorOrigin, HEADER, Header, INITIAL_CREDIT, Kind, MAX_CHUNK, MAX_SMALL, RequestHead, flags,
-    split_head,
+    AnswerHead, CONTEXT_LENGTH, ErrorBody, ErrorOrigin, HEADER, Header, INITIAL_CREDIT, Kind, MAX_CHUNK, MAX_SMALL,
+    RequestHead, flags, split_head,
 };
 use omni_policy::InstanceNumber;
 use omni_policy::dispatch::RequestId;
-use omni_request_error::{Failure, InvalidRequest};
+use omni_request_error::{Failure, InvalidCode, InvalidRequest};
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -288,14 +288,26 @@ fn failure(header: &Header, payload: &[u8]) -> Result<Failure, ProtocolViolation
     let origin = ErrorOrigin::from_byte(header.flags).ok_or(ProtocolViolation::Content)?;
     let body: ErrorBody = serde_json::from_slice(payload).map_err(|_| ProtocolViolation::Content)?;
     Ok(match origin {
-        ErrorOrigin::Handler if (400..600).contains(&header.code) => match body.parameter {
-            Some(parameter) if header.code == 400 => InvalidRequest::new(parameter, body.message).into(),
-            Some(_) | None => Failure::Handler { status: header.code, message: body.message },
-        },
+        ErrorOrigin::Handler if header.code == 400 => bad_request(body),
+        ErrorOrigin::Handler if (400..600).contains(&header.code) => {
+            Failure::Handler { status: header.code, message: body.message }
+        }
         ErrorOrigin::Handler => return Err(ProtocolViolation::Content),
         ErrorOrigin::Raised | ErrorOrigin::Unserialisable => Failure::Raised,
         ErrorOrigin::Cancelled => Failure::Cancelled,
     })
+}
+
+/// The handler's refusal of a request that is wrong.
+fn bad_request(body: ErrorBody) -> Failure {
+    let ErrorBody { message, parameter, code } = body;
+    if code.as_deref() == Some(CONTEXT_LENGTH) {
+        return InvalidRequest { message, parameter, code: InvalidCode::ContextLength }.into();
+    }
+    match parameter {
+        Some(parameter) => InvalidRequest::new(parameter, message).into(),
+        None => Failure::Handler { status: 400, message },
+    }
 }
 
 fn usage(payload: &[u8]) -> Result<Vec<(String, u64)>, ProtocolViolation> {
@@ -425,6 +437,29 @@ mod tests {
         assert!(matches!(answer.content, AnswerContent::Json(json) if json == "42"));
         assert_eq!((answer.permit.is_some(), &*answer.version), (true, "0123"));
         assert_eq!(on_frame(&mut table, MODEL, response()), Err(ProtocolViolation::UnknownRequest));
+    }
+
+    #[test]
+    fn refusals_of_a_handler_keep_their_class() {
+        let header = |code| Header { length: 0, kind: Kind::Error, flags: ErrorOrigin::Handler as u8, code, id: ID.0 };
+        let invalid = |parameter: Option<&str>, code| {
+            InvalidRequest { message: "no".into(), parameter: parameter.map(str::to_owned), code }.into()
+        };
+        let plain = |status| Failure::Handler { status, message: "no".into() };
+        for (status, body, expected) in [
+            (400, r#"{"message":"no"}"#, plain(400)),
+            (400, r#"{"message":"no","parameter":"n"}"#, invalid(Some("n"), InvalidCode::Value)),
+            (400, r#"{"message":"no","code":"context_length_exceeded"}"#, invalid(None, InvalidCode::ContextLength)),
+            (
+                400,
+                r#"{"message":"no","parameter":"messages","code":"context_length_exceeded"}"#,
+                invalid(Some("messages"), InvalidCode::ContextLength),
+            ),
+            (400, r#"{"message":"no","code":"of a later engine"}"#, plain(400)),
+            (422, r#"{"message":"no","parameter":"n","code":"context_length_exceeded"}"#, plain(422)),
+        ] {
+            assert_eq!(failure(&header(status), body.as_bytes()), Ok(expected), "{body}");
+        }
     }
 
     #[tokio::test]

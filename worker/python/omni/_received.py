@@ -41,6 +41,8 @@ def opened(frames: bytes | Stream) -> tuple[int, dict[str, Any], Content]:
 def error(status: int, payload: bytes) -> errors.HTTPError:
     """The error of a frame."""
     body = _json.decode(payload)
+    if status == 400 and body.get("code") == errors.ContextLengthExceeded.code:
+        return errors.ContextLengthExceeded(body["message"], body.get("parameter"))
     if status == 400:
         return errors.BadRequest(body["message"], body.get("parameter"))
     return errors.HTTPError(status, body["message"])

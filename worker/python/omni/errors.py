@@ -48,6 +48,16 @@ class BadRequest(HTTPError):
         self.parameter = parameter
 
 
+class ContextLengthExceeded(BadRequest):
+    """Prompt and answer are longer than the model's context: status 400, in the form by which clients of each API know
+    it (`context_length_exceeded`, "prompt is too long").
+
+    The message has the numbers where they are known: `"2100 tokens, the model's context has 2048"`.
+    """
+
+    code = "context_length_exceeded"
+
+
 class IncompleteBody(BadRequest):
     """A streamed body ended before its announced length: the client went away in the middle of its upload."""
 

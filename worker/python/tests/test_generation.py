@@ -209,6 +209,17 @@ def test_a_malformed_body_names_its_parameter(serve):
     assert failure(link, 20, [1]).json["message"] == "the body is a JSON object, not a list"
 
 
+@pytest.mark.parametrize("code", [DEF, ASYNC])
+@pytest.mark.parametrize("before", ["", "yield 'moo'"])
+def test_a_conversation_that_is_too_long_has_a_class(serve, code, before):
+    raises = "raise errors.ContextLengthExceeded('9 tokens, at most 8', 'messages')"
+    _, link = serve(code.format(f"{raises}\n    {before}"))
+    last = failure(link, 1)
+    assert (last.flags, last.code) == (HANDLER, 400)
+    expected = {"message": "9 tokens, at most 8", "parameter": "messages", "code": "context_length_exceeded"}
+    assert last.json == expected
+
+
 def test_requests_of_another_kind_are_refused(serve):
     _, link = serve(DEF.format("return 'moo'"))
     last = failure(link, 1, kind="embeddings")

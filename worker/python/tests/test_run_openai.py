@@ -17,6 +17,8 @@ def handle_request(request: TextGeneration, context):
     said = request.prompt if request.messages is None else request.messages[-1]["content"]
     if said == "refuse":
         raise errors.BadRequest("no such voice", "voice")
+    if said == "long":
+        raise errors.ContextLengthExceeded("9 tokens, at most 8", "messages")
     if said == "raise":
         raise ValueError("secret")
     if said == "answers":
@@ -149,6 +151,9 @@ def test_failures_have_the_form_of_the_api(chat):
     with pytest.raises(openai.BadRequestError) as refused:
         chat.create(model="moo", messages=user("refuse"))
     assert (refused.value.body["message"], refused.value.param) == ("no such voice", "voice")
+    with pytest.raises(openai.BadRequestError) as long:
+        chat.create(model="moo", messages=user("long"))
+    assert (long.value.code, long.value.param) == ("context_length_exceeded", "messages")
     for stream in (True, False):
         with pytest.raises(openai.InternalServerError) as failed:
             chat.create(model="moo", messages=user("raise"), stream=stream)

@@ -6,7 +6,7 @@ from types import GeneratorType
 
 from omni import _log
 from omni._engine import cancel, wire
-from omni.errors import Cancelled, HTTPError, Unserialisable
+from omni.errors import Cancelled, ContextLengthExceeded, HTTPError, Unserialisable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,17 +29,18 @@ def failed_batch(numbers: list[int], error: BaseException, reason: int | None, s
         if not isinstance(error, (Cancelled, GeneratorExit)) and type(error).__name__ != "CancelledError":
             _log.report("ERROR", "raised after it was cancelled\n" + _log.traceback_of(error, skip))
         return b"".join(cancel.frame(number, reason) for number in numbers)
-    parameter = None
+    parameter = code = None
     if isinstance(error, HTTPError) and _is_standard(error):
         origin, status, message = wire.ORIGIN_HANDLER, error.status, error.message
         parameter = _parameter(error)
+        code = ContextLengthExceeded.code if isinstance(error, ContextLengthExceeded) else None
     elif isinstance(error, Unserialisable):
         _log.report("ERROR", f"the result cannot be sent: {error}")
         origin, status, message = wire.ORIGIN_UNSERIALISABLE, 500, str(error)
     else:
         _log.report("ERROR", "the handler raised\n" + _log.traceback_of(error, skip))
         origin, status, message = wire.ORIGIN_RAISED, 500, f"{type(error).__name__}: {_text(error)}"
-    return b"".join(wire.error(number, origin, status, message, parameter) for number in numbers)
+    return b"".join(wire.error(number, origin, status, message, parameter, code) for number in numbers)
 
 
 def log_position(error: BaseException) -> None:

@@ -79,13 +79,17 @@ def end(number: int) -> bytes:
     return _pack(0, END, 0, 0, number)
 
 
-def error(number: int, origin: int, status: int, message: str, parameter: str | None = None) -> bytes:
+def error(
+    number: int, origin: int, status: int, message: str, parameter: str | None = None, code: str | None = None
+) -> bytes:
     """A request has failed. A long message is cut: at most twelve bytes of JSON per character stay within the bound.
-    `parameter`: the path of the field that is wrong."""
+    `parameter`: the path of the field that is wrong. `code`: the class of the mistake, where clients know it by one."""
     clean = message[: errors.MAX_MESSAGE].encode("utf-8", "backslashreplace").decode()
     body: dict[str, object] = {"message": clean}
     if parameter is not None:
         body["parameter"] = parameter[: errors.MAX_PARAMETER].encode("utf-8", "backslashreplace").decode()
+    if code is not None:
+        body["code"] = code
     return frame(ERROR, origin, status, number, _json.encode(body))
 
 

@@ -15,7 +15,7 @@ from omni._engine import direct, outcome, wire
 from omni._run.answer import FAILED, LATE, Answer, Gone, code_of
 from omni._run.refusal import Refused
 from omni.context import Context, request_now
-from omni.errors import DeadlineExceeded, HTTPError, Unserialisable
+from omni.errors import ContextLengthExceeded, DeadlineExceeded, HTTPError, Unserialisable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ class Handling:
             if client.opened:
                 client.broken(status, LATE if status == 504 else FAILED)
             else:
-                client.failure(status, code_of(status), message, getattr(err, "parameter", None))
+                name = err.code if isinstance(err, ContextLengthExceeded) else None
+                client.failure(status, code_of(status), message, getattr(err, "parameter", None), name)
         finally:
             request_now.set(None)
 
