@@ -47,7 +47,7 @@ pub enum Violation {
     #[error("it is JSON, but no object")]
     NotObject,
     /// The schema does not accept the answer.
-    #[error("it does not fit the schema at {place:?}: {message}")]
+    #[error("it does not fit the schema at {}: {message}", if place.is_empty() { "(root)" } else { place })]
     Schema {
         /// JSON Pointer of the place; empty for the whole answer.
         place: String,
@@ -181,6 +181,9 @@ mod tests {
         for (answer, place) in [(r#"{"age": "3"}"#, "/age"), ("{}", "")] {
             let Err(Violation::Schema { place: found, .. }) = schema.validate(answer) else { panic!("{answer}") };
             assert_eq!(found, place, "{answer}");
+            let shown = schema.validate(answer).unwrap_err().to_string();
+            let named = if place.is_empty() { "(root)" } else { place };
+            assert!(shown.starts_with(&format!("it does not fit the schema at {named}: ")), "{shown}");
         }
         for answer in ["", "```json\n{\"age\": 3}\n```", "{\"age\": 3", "{\"age\": 3} and more"] {
             assert!(matches!(schema.validate(answer), Err(Violation::NotJson(_))), "{answer}");

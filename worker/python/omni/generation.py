@@ -262,7 +262,7 @@ class Finish:
     """The end of an answer: the last piece. Without one, the node chooses the reason, and counts."""
 
     reason: str | None = None
-    """`"stop"`, `"length"`, `"tool-calls"` or `"content-filter"`."""
+    """`"stop"`, `"length"`, `"tool-calls"` or `"content-filter"`; an underscore counts as the hyphen."""
     usage: Usage | None = None
     """Tokens; None: the node counts."""
 
