@@ -21,14 +21,14 @@ def manifest_of(source: Source) -> Manifest | None:
     """The manifest of a model's directory; None for a module or a handler. `RuntimeError` where a node refuses it."""
     if callable(source) or isinstance(source, types.ModuleType):
         return None
-    from omni._run import manifest, refused
+    from omni._run import manifest, startup
 
     directory = Path(source).resolve()
     if not directory.is_dir():
         raise NotADirectoryError(f"{directory} is not the directory of a model")
     try:
         read = manifest.read(directory)
-        problem = refused.of_files(directory, read)
+        problem = startup.problem_of_files(directory, read)
     except manifest.ManifestError as err:
         problem = str(err)
     if problem is not None:

@@ -258,9 +258,9 @@ class TestClient:
             except LoadError as err:
                 raise RuntimeError(err.message) from None
             if about is not None:
-                from omni._run import refused
+                from omni._run import startup
 
-                problem = refused.of_kind(model, about)
+                problem = startup.problem_of_kind(model, about)
                 if problem is not None:
                     model.teardown()
                     raise RuntimeError(problem)

@@ -94,7 +94,7 @@ MISTAKES = {
     "chat": [
         ("completions", {"prompt": "moo"}, "prompt"),
         ("chat/completions", {"messages": [{"role": "user", "content": "moo"}], "tools": [TOOL]}, "tools"),
-        ("chat/completions", {"messages": [{"role": "user", "content": "moo " * 4000}]}, None),
+        ("chat/completions", {"messages": [{"role": "user", "content": "moo " * 4000}]}, "messages"),
     ],
     "embeddings": [
         ("embeddings", {"input": "moo", "dimensions": 10}, "dimensions"),

@@ -18,7 +18,7 @@ import threading
 from omni import _log
 from omni._engine.model import LoadError, Model
 from omni._engine.output import errors_of
-from omni._run import manifest, refused
+from omni._run import manifest, startup
 from omni._run.answer import Gone
 from omni._run.handling import Handling
 from omni._run.server import Server
@@ -98,7 +98,7 @@ def _manifest(directory: Path) -> manifest.Manifest | None:
     """The manifest of a model that a node would start."""
     try:
         told = manifest.read(directory)
-        problem = refused.of_files(directory, told)
+        problem = startup.problem_of_files(directory, told)
     except manifest.ManifestError as err:
         problem = str(err)
     if problem is None:
@@ -129,10 +129,10 @@ def _load(directory: Path, told: manifest.Manifest) -> Model | None:
     except LoadError as err:
         print(err.message, file=sys.stderr, flush=True)
         return None
-    named = refused.annotated(model)
+    named = startup.annotated_kind(model)
     if not told.is_read:
         told.kind = named or told.kind
-    problem = refused.of_kind(model, told)
+    problem = startup.problem_of_kind(model, told)
     if problem is not None:
         model.teardown()
         print(problem, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Models that a node refuses, or whose every request it would: found at the start of a local run or of a test."""
+"""Checks at the start of a local run or of a test: models that a node refuses, or whose every request it would."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from omni._run.manifest import Manifest
 
 
-def of_files(directory: Path, manifest: Manifest) -> str | None:
+def problem_of_files(directory: Path, manifest: Manifest) -> str | None:
     """The reason in the files beside `omni.toml`."""
     if manifest.kind != TEXT or manifest.renders_itself:
         return None
     return ChatTemplate(directory).problem()
 
 
-def of_kind(model: Model, manifest: Manifest) -> str | None:
+def problem_of_kind(model: Model, manifest: Manifest) -> str | None:
     """The reason in the handler's annotation, which names another kind than the manifest."""
-    named = annotated(model)
+    named = annotated_kind(model)
     if not manifest.is_read or manifest.kind == "custom" or named in (None, manifest.kind):
         return None
     return (
@@ -32,7 +32,7 @@ def of_kind(model: Model, manifest: Manifest) -> str | None:
     )
 
 
-def annotated(model: Model) -> str | None:
+def annotated_kind(model: Model) -> str | None:
     """The kind of requests that the handler's annotation names."""
     entry = model.single or model.batch
     return None if entry is None else kind_of(entry.function)
