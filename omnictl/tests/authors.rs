@@ -309,6 +309,7 @@ fn a_handler_of_another_kind_is_found() {
         "from omni import Embeddings\ndef handle_request(request: Embeddings, context): ...\n",
         "from omni import Embeddings as E\nasync def handle_request(request: 'E', context): ...\n",
         "import omni\ndef handle_request(request: omni.Embeddings, context): ...\n",
+        "from omni import *\ndef handle_request(request: Embeddings, context): ...\n",
         "import omni.tasks as t\ndef handle_request(request: t.Embeddings, context): ...\n",
         "import omni.tasks\ndef handle_request(request: omni.tasks.Embeddings, context): ...\n",
         "from omni.tasks import Embeddings\ndef handle_batch(requests: list[Embeddings], context): ...\n",
@@ -336,6 +337,13 @@ fn a_handler_of_another_kind_is_found() {
     let said = check(&[("model.py", misspelt), ("omni.toml", TEXT)]);
     let message = "model.py:2: `omni` has no `TextGenerationRequest`\n  hint: did you mean `TextGeneration`?";
     assert!(said.starts_with("exit 1") && said.contains(message), "{said}");
+    let pydantic =
+        "from pydantic import BaseModel\nclass Ask(BaseModel): ...\ndef handle_request(request: Ask, context): ...\n";
+    let said = check(&[("model.py", pydantic), ("omni.toml", rerank)]);
+    let note =
+        "model.py:3: `handle_request` takes a pydantic model, and gets requests for rerank; annotate it with `Rerank`";
+    assert!(said.starts_with("exit 0") && said.contains(note), "{said}");
+    assert!(!check(&[("model.py", pydantic)]).contains("pydantic model"));
     for own in [
         "from omni import Request\ndef handle_request(request: Request, context): ...\n",
         "from mine import Embeddings\ndef handle_request(request: Embeddings, context): ...\n",

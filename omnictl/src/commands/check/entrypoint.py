@@ -80,7 +80,9 @@ def imported(body):
                 if alias.name in PACKAGE:
                     found[alias.asname or "omni"] = alias.name if alias.asname else "omni"
         elif isinstance(statement, ast.ImportFrom) and statement.module in PACKAGE and not statement.level:
-            found.update({alias.asname or alias.name: statement.module + "." + alias.name for alias in statement.names})
+            for alias in statement.names:
+                names = KINDS if alias.name == "*" else [alias.name]
+                found.update({alias.asname or name: statement.module + "." + name for name in names})
     return found
 
 
@@ -102,28 +104,43 @@ def type_name(annotation, known):
     if not isinstance(annotation, ast.Name) or annotation.id not in known:
         return None
     module, _, name = ".".join([known[annotation.id], *parts]).rpartition(".")
-    return name if module in PACKAGE else None
+    is_near = name in KINDS or difflib.get_close_matches(name, KINDS, 1)  # others may be right: `omni.Request`
+    return name if module in PACKAGE and is_near else None
 
 
-def of_another_kind(statement, known, kind):
+def is_pydantic(annotation, bound):
+    """True for a class of this module that is a pydantic model."""
+    statement = bound.get(annotation.id) if isinstance(annotation, ast.Name) else None
+    bases = statement.bases if isinstance(statement, ast.ClassDef) else []
+    return any(getattr(base, "attr", getattr(base, "id", "")) == "BaseModel" for base in bases)
+
+
+def of_another_kind(statement, known, bound, kind):
     """Line, message, hint and True for a note, when a handler's annotation is not that of the model's kind."""
     if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return None
     parameters = statement.args.posonlyargs + statement.args.args
-    name = type_name(parameters[0].annotation, known) if parameters else None
-    if name is None or KINDS.get(name) == kind:
+    if not parameters:
         return None
-    line = parameters[0].lineno
+    line, name = parameters[0].lineno, type_name(parameters[0].annotation, known)
+    right = next((name for name, other in KINDS.items() if other == kind), None)
+    if right and is_pydantic(parameters[0].annotation, bound):
+        message = "`%s` takes a pydantic model, and gets requests for %s" % (statement.name, kind)
+        return line, message, "annotate it with `%s`" % right, True
+    return None if name in (None, right) else (line, *of_type(statement.name, name, kind, right))
+
+
+def of_type(function, name, kind, right):
+    """Message, hint and True for a note, about a type of the package that is not the right one of this kind."""
     if name not in KINDS:
         near = difflib.get_close_matches(name, KINDS, 1)
-        return near and (line, "`omni` has no `%s`" % name, "did you mean `%s`?" % near[0], False)
-    takes = "`%s` takes requests for %s" % (statement.name, KINDS[name])
+        return "`omni` has no `%s`" % name, "did you mean `%s`?" % near[0], False
+    takes = "`%s` takes requests for %s" % (function, KINDS[name])
     hint = 'write `kind = "%s"` in [model] of omni.toml' % KINDS[name]
     if kind == "custom":
-        return line, takes + ", and the model's kind is `custom`: its clients have /ai/run alone", hint, True
-    right = next(name for name, other in KINDS.items() if other == kind)
+        return takes + ", and the model's kind is `custom`: its clients have /ai/run alone", hint, True
     message = "%s, and `kind` in [model] of omni.toml is %s: every request is refused" % (takes, kind)
-    return line, message, "annotate it with `%s`, or %s" % (right, hint), False
+    return message, "annotate it with `%s`, or %s" % (right, hint), False
 
 
 def wrong(path, function, size, kind):
@@ -154,7 +171,7 @@ def wrong(path, function, size, kind):
         found = found or called_wrongly(bound, hook, ("context",))
     known = imported(tree.body)
     for name in (function, "handle_batch"):
-        found = found or of_another_kind(bound.get(name), known, kind)
+        found = found or of_another_kind(bound.get(name), known, bound, kind)
     return found or None
 
 
