@@ -4,7 +4,7 @@
 use omni_tests::{Node, PATIENCE, wait_for};
 use serde_json::{Value, json};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// `def` handlers that run until they are stopped. `seen` answers the outcome of the others.
 const SYNC: &str = r#"
@@ -208,6 +208,50 @@ fn a_handler_that_ignores_its_cancellation_is_replaced_though_others_are_answere
         (answer.json()["result"] != before).then_some(())
     };
     wait_for("another instance", PATIENCE, replaced);
+/// Generates more than any buffer on the way holds, or one word.
+const TALKATIVE: &str = r#"
+from omni import TextGeneration
+
+def handle_request(request: TextGeneration, context):
+    return "a word" if request.prompt == "word" else endless()
+
+def endless():
+    while True:
+        yield "x" * 60000
+"#;
+
+#[test]
+fn a_client_that_does_not_read_loses_its_models_slot_at_the_deadline() {
+    let text = "[model]\nkind = \"text-generation\"\n[chat]\nrender = \"model\"\n";
+    let node = Node::builder()
+        .model("serial", &[("model.py", SYNC)])
+        .model("text", &[("model.py", TALKATIVE), ("omni.toml", text)])
+        .start();
+    for model in ["serial", "text"] {
+        assert_eq!(node.omnictl(["start", model, "--wait"]).code, 0);
+    }
+    let headers = [("content-type", "application/json"), ("x-omni-timeout-ms", "1000")];
+    let prompt =
+        |text: &str| json!({ "model": "text", "prompt": text, "stream": text == "all", "max_tokens": 1 << 30 });
+    for (path, long, short) in
+        [("/ai/run/serial", json!("stream and on"), json!("seen")), ("/v1/completions", prompt("all"), prompt("word"))]
+    {
+        let begun = Instant::now();
+        let unread = node.http().open("POST", path, &headers, long.to_string().as_bytes());
+        assert_eq!(unread.status, 200, "{path}");
+        let next = node.http().post(path, &short);
+        let waited = begun.elapsed();
+        assert_eq!(next.status, 200, "{path}: {}", next.text());
+        // The connection is cut only 5 s after the deadline.
+        let bounds = Duration::from_secs(1)..Duration::from_secs(4);
+        assert!(bounds.contains(&waited), "{path}: the slot was free after {waited:?}");
+        drop(unread);
+    }
+    await_seen(&node, "serial", &json!(["stream and on", "DeadlineExceeded", null]));
+    assert!(["serial", "text"].iter().all(|model| node.model(model).restarts == 0), "no handler was killed for it");
+    node.stop();
+}
+
     wait_for("the end of the other one", PATIENCE, || (node.model("stubborn").restarts == 1).then_some(()));
     node.stop();
 }

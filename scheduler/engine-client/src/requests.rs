@@ -53,6 +53,8 @@ struct Entry {
     reply: Reply,
     /// For a large answer that is arriving.
     permit: Option<BodyPermit>,
+    /// The deadline has passed: whatever the engine reports, this is why the request fails.
+    is_expired: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -94,7 +96,8 @@ impl RequestTable {
     pub fn insert(&mut self, id: RequestId, request: Request) {
         let Request { head, body, deadline, reply } = request;
         let reply = Reply::Open(reply);
-        self.entries.insert(id, Entry { head, body, deadline, sent: None, has_usage: false, reply, permit: None });
+        let (sent, permit, has_usage, is_expired) = (None, None, false, false);
+        self.entries.insert(id, Entry { head, body, deadline, sent, has_usage, reply, permit, is_expired });
     }
 
     /// Queues a request on an instance's connection. Returns `false` when it is gone, or its body was read already.
@@ -143,11 +146,21 @@ impl RequestTable {
     /// Fails a request, or breaks its stream off.
     pub fn fail(&mut self, id: RequestId, failure: &Failure) {
         if let Some(entry) = self.entries.remove(&id) {
+            let failure = if entry.is_expired { Failure::Deadline } else { failure.clone() };
             match entry.reply {
-                Reply::Open(reply) => drop(reply.send(Err(failure.clone().into()))),
-                Reply::Streaming(writer) => writer.end(StreamEnd::Failed(failure.clone())),
+                Reply::Open(reply) => drop(reply.send(Err(failure.into()))),
+                Reply::Streaming(writer) => writer.end(StreamEnd::Failed(failure)),
                 Reply::Done { .. } => {}
             }
+        }
+    }
+
+    /// Breaks the stream of a request off whose deadline has passed. The engine's last frame is still to come.
+    pub fn expire(&mut self, id: RequestId) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        entry.is_expired = true;
+        if let Reply::Streaming(writer) = &entry.reply {
+            writer.end(StreamEnd::Failed(Failure::Deadline));
         }
     }
 
@@ -473,6 +486,28 @@ mod tests {
         assert!(matches!(answer.content, AnswerContent::Stream(reader) if reader.kind() == StreamKind::Events));
         assert_eq!(on_frame(&mut table, MODEL, chunk()), Ok(FrameOutcome::Continues));
         assert_eq!(on_frame(&mut table, MODEL, frame(Kind::End, 0, b"")), Ok(FrameOutcome::Finished(ID)));
+    }
+
+    #[tokio::test]
+    async fn a_passed_deadline_breaks_off_a_stream_and_is_why_a_request_fails() {
+        let (mut table, mut client) = sent();
+        let begin = frame(Kind::Stream, flags::EVENTS, b"");
+        assert_eq!(on_frame(&mut table, MODEL, begin), Ok(FrameOutcome::Continues));
+        table.expire(ID);
+        let AnswerContent::Stream(mut reader) = client.try_recv().unwrap().unwrap().content else {
+            panic!("no stream")
+        };
+        let end = poll_fn(|context| reader.poll_read(context)).await;
+        assert_eq!(end, StreamRead::End(StreamEnd::Failed(Failure::Deadline)));
+        let late = frame(Kind::Chunk, flags::TEXT, b"a");
+        assert_eq!(on_frame(&mut table, MODEL, late), Ok(FrameOutcome::Continues), "it was on its way");
+        assert_eq!(on_frame(&mut table, MODEL, frame(Kind::End, 0, b"")), Ok(FrameOutcome::Finished(ID)));
+
+        let (mut table, mut client) = sent();
+        table.expire(ID);
+        assert!(client.try_recv().is_err(), "the engine has not ended it");
+        table.fail(ID, &Failure::Cancelled);
+        assert!(matches!(client.try_recv().unwrap(), Err(Unanswered::Failed(Failure::Deadline))));
     }
 
     #[tokio::test]

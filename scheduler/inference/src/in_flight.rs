@@ -3,10 +3,12 @@
 use omni_body::BodyPermit;
 use omni_engine_protocol::frame::{CancelReason, INITIAL_CREDIT};
 use omni_policy::dispatch::RequestId;
+use omni_request_error::Failure;
 use omni_supervisor::metrics::Api;
 use omni_supervisor::model::Model;
 use std::sync::Arc;
 use std::time::Instant;
+use tokio::task::AbortHandle;
 
 /// Submitted request, held for its client. Dropped before its end, it is cancelled.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub(crate) struct InFlightRequest {
     unacknowledged: usize,
     /// Permit for the memory of the request's body.
     permit: Option<BodyPermit>,
+    /// Task that cancels the request at its deadline. Finished once it has.
+    expiry: Option<AbortHandle>,
 }
 
 impl InFlightRequest {
@@ -34,7 +38,18 @@ impl InFlightRequest {
         permit: Option<BodyPermit>,
     ) -> Self {
         let reason = Some(CancelReason::ClientGone);
-        Self { model: Arc::clone(model), api, id, arrived, deadline, reason, unacknowledged: 0, permit }
+        Self { model: Arc::clone(model), api, id, arrived, deadline, reason, unacknowledged: 0, permit, expiry: None }
+    }
+
+    /// Cancels the request at its deadline if it has not ended by then. A streamed answer needs this: its body is polled only
+    /// while the client reads.
+    pub(crate) fn cancel_at_deadline(&mut self) {
+        let (model, id, deadline) = (Arc::clone(&self.model), self.id, self.deadline);
+        let expiry = tokio::spawn(async move {
+            tokio::time::sleep_until(deadline.into()).await;
+            model.signals.cancel(id, CancelReason::Deadline);
+        });
+        self.expiry = Some(expiry.abort_handle());
     }
 
     /// Returns the credit of consumed chunks to the model, in portions.
@@ -49,6 +64,12 @@ impl InFlightRequest {
     /// Notes that the model has ended the request.
     pub(crate) fn on_end(&mut self) {
         self.reason = None;
+        self.stop_expiry();
+    }
+
+    /// Notes that the answer has broken off. At the deadline, it counts as cancelled.
+    pub(crate) fn on_failed_end(&mut self, failure: &Failure) {
+        if *failure == Failure::Deadline { self.on_deadline() } else { self.on_end() }
     }
 
     /// Notes that the model has ended the stream, and counts the outcome. `complete`: nothing of it is missing.
@@ -72,7 +93,21 @@ impl InFlightRequest {
     /// Cancels the request, whose outcome the caller counts.
     pub(crate) fn cancel_uncounted(&mut self) {
         if let Some(reason) = self.reason.take() {
+            self.cancel(reason);
+        }
+    }
+
+    /// Cancels the request, unless that was done at its deadline.
+    fn cancel(&mut self, reason: CancelReason) {
+        if !self.expiry.as_ref().is_some_and(AbortHandle::is_finished) {
             self.model.signals.cancel(self.id, reason);
+        }
+        self.stop_expiry();
+    }
+
+    fn stop_expiry(&mut self) {
+        if let Some(expiry) = self.expiry.take() {
+            expiry.abort();
         }
     }
 
@@ -96,7 +131,7 @@ impl InFlightRequest {
 impl Drop for InFlightRequest {
     fn drop(&mut self) {
         if let Some(reason) = self.reason {
-            self.model.signals.cancel(self.id, reason);
+            self.cancel(reason);
             self.model.metrics.outcomes(self.api).cancelled.inc();
         }
     }

@@ -21,7 +21,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use tokio::time::Sleep;
 
 const MODEL_VERSION: HeaderName = HeaderName::from_static("x-omni-model-version");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
@@ -67,7 +66,6 @@ pub struct StreamBody {
     request: InFlightRequest,
     /// Transfer of the request's body, of which the model may still read.
     upload: Option<RunningUpload>,
-    deadline: Pin<Box<Sleep>>,
     /// Missing bytes of the length that the model announced. With the last of them the answer is complete, and hyper does not poll
     /// again.
     left: Option<u64>,
@@ -115,7 +113,7 @@ impl StreamBody {
             }
             (Poll::Ready(StreamRead::End(end)), _) => {
                 if self.left != Some(0) {
-                    self.request.on_stream_end(end == StreamEnd::Complete);
+                    self.on_stream_end(&end);
                 }
                 match end {
                     StreamEnd::Complete => Ok(()),
@@ -123,11 +121,7 @@ impl StreamBody {
                 }
             }
             (_, Poll::Ready(Err(_))) => Err("the request's body broke off".into()),
-            (Poll::Pending, _) => {
-                std::task::ready!(self.deadline.as_mut().poll(context));
-                self.request.on_deadline();
-                Err("the request's deadline passed".into())
-            }
+            (Poll::Pending, _) => return Poll::Pending,
         };
         self.ended = true;
         self.upload = None;
@@ -138,6 +132,13 @@ impl StreamBody {
                 context.waker().wake_by_ref();
                 Poll::Pending
             }
+        }
+    }
+
+    fn on_stream_end(&mut self, end: &StreamEnd) {
+        match end {
+            StreamEnd::Failed(Failure::Deadline) => self.request.on_deadline(),
+            StreamEnd::Complete | StreamEnd::Failed(_) => self.request.on_stream_end(*end == StreamEnd::Complete),
         }
     }
 }
@@ -235,7 +236,7 @@ pub(crate) fn timing_headers(
 /// The response to a model's answer. `permit`: the memory reserved for it. A stream goes on with the upload; any other answer ends it.
 pub(crate) fn respond(
     answer: Answer,
-    request: InFlightRequest,
+    mut request: InFlightRequest,
     upload: Option<RunningUpload>,
     permit: Option<Arc<ResponsePermit>>,
 ) -> Response<AnswerBody> {
@@ -251,9 +252,9 @@ pub(crate) fn respond(
         AnswerContent::Bytes(bytes) => AnswerBody::full(bytes),
         AnswerContent::Stream(reader) => {
             let left = head.length.filter(|_| reader.kind() == StreamKind::Bytes);
-            let deadline = Box::pin(tokio::time::sleep_until(request.deadline().into()));
+            request.cancel_at_deadline();
             let encoder = StreamEncoder::new(reader.kind());
-            let stream = StreamBody { reader, encoder, request, upload, deadline, left, ended: false, cut: None };
+            let stream = StreamBody { reader, encoder, request, upload, left, ended: false, cut: None };
             AnswerBody::Stream(Box::new(AnswerStream::Model(stream)))
         }
     };

@@ -112,6 +112,13 @@ impl Choice {
         matches!(self.source, Source::Over)
     }
 
+    /// Cancels the choice at its deadline, whether it is polled or not.
+    pub(crate) fn cancel_at_deadline(&mut self) {
+        if !self.is_over() {
+            self.request.cancel_at_deadline();
+        }
+    }
+
     /// Notes that the deadline has passed.
     pub(crate) fn on_deadline(&mut self) {
         if !self.is_over() {
@@ -139,7 +146,7 @@ impl Choice {
                     }
                     StreamRead::End(StreamEnd::Complete) => return Poll::Ready(self.on_end()),
                     StreamRead::End(StreamEnd::Failed(failure)) => {
-                        self.request.on_end();
+                        self.request.on_failed_end(&failure);
                         self.source = Source::Over;
                         return Poll::Ready(Progress::Failed(failure));
                     }
@@ -162,7 +169,7 @@ impl Choice {
                 self.fail(Failure::AnswerNotSendable(why.to_owned()))
             }
             Err(Unanswered::Failed(failure)) => {
-                self.request.on_end();
+                self.request.on_failed_end(&failure);
                 self.source = Source::Over;
                 Progress::Failed(failure)
             }

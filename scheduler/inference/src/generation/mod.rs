@@ -61,6 +61,11 @@ impl Generation {
         Self { choices, per_prompt, format, validation: None, deadline, first: 0, usage: Usage::default() }
     }
 
+    /// Cancels what runs at the deadline, whether the answer is polled or not.
+    pub(crate) fn cancel_at_deadline(&mut self) {
+        self.choices.iter_mut().for_each(Choice::cancel_at_deadline);
+    }
+
     /// Cancels what runs; its outcome is the caller's to count.
     pub(crate) fn cancel(&mut self) {
         self.choices.iter_mut().for_each(Choice::cancel);

@@ -43,12 +43,13 @@ impl fmt::Debug for GenerationBody {
 
 impl GenerationBody {
     pub(crate) fn new(
-        generation: Generation,
+        mut generation: Generation,
         mut encoder: Box<dyn ResponseEncoder>,
         (model, api, id): (&Arc<Model>, Api, &[u8]),
     ) -> Self {
         let mut out = BytesMut::new();
         encoder.start(&mut out);
+        generation.cancel_at_deadline();
         let memory = AnswerMemory::new(&model.body_budget, LONGEST_HELD);
         Self { generation, encoder, model: Arc::clone(model), api, id: id.to_vec(), out, memory, ended: false }
     }

@@ -255,7 +255,7 @@ impl ModelActor {
 
     /// Cancels a request; an instance that has it gets a grace to end it.
     fn cancel(&mut self, id: RequestId, reason: CancelReason) {
-        let Cancellation::InFlight(number) = self.requests.cancel(id, self.now) else { return };
+        let Cancellation::InFlight(number) = self.requests.cancel(id, reason, self.now) else { return };
         let connection = self.instances.get_mut(number).and_then(Instance::connection_mut);
         if connection.is_some_and(|connection| !connection.send_cancel(id.0, reason)) {
             self.event(Event::Unresponsive(number));

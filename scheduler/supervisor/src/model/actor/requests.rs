@@ -2,6 +2,7 @@
 
 use crate::model::Submission;
 use omni_engine_client::{DataConnection, RequestTable};
+use omni_engine_protocol::frame::CancelReason;
 use omni_policy::batching::Candidate;
 use omni_policy::dispatch::{Admission, Cancelled, Dispatch, RequestId, Ticket};
 use omni_policy::{InstanceNumber, Moment};
@@ -52,11 +53,14 @@ impl Requests {
         }
     }
 
-    /// Cancels a request that nobody waits for.
-    pub(super) fn cancel(&mut self, id: RequestId, now: Moment) -> Cancellation {
+    /// Cancels a request that nobody waits for, or whose deadline has passed.
+    pub(super) fn cancel(&mut self, id: RequestId, reason: CancelReason, now: Moment) -> Cancellation {
+        if reason == CancelReason::Deadline {
+            self.table.expire(id);
+        }
         match self.dispatch.cancel(id, now) {
             Cancelled::Dequeued => {
-                self.table.forget(id);
+                self.table.fail(id, &Failure::Cancelled);
                 Cancellation::Done
             }
             Cancelled::Unknown => Cancellation::Done,
@@ -168,13 +172,18 @@ mod tests {
 
     #[test]
     fn a_waiting_request_is_cancelled_at_once_and_returned_at_a_hand_over() {
-        let mut requests = requests(2);
+        let mut requests = requests(3);
         let ((first, mut cancelled), (second, mut returned)) = (submission(1), submission(2));
+        let (third, mut expired) = submission(3);
+        assert!(requests.submit(third, Moment::MAX, Moment::ZERO));
+        assert_eq!(requests.cancel(RequestId(3), CancelReason::Deadline, Moment::ZERO), Cancellation::Done);
+        assert!(matches!(expired.try_recv().unwrap(), Err(Unanswered::Failed(Failure::Deadline))));
         assert!(
             requests.submit(first, Moment::MAX, Moment::ZERO) && requests.submit(second, Moment::MAX, Moment::ZERO)
         );
-        assert_eq!(requests.cancel(RequestId(1), Moment::ZERO), Cancellation::Done);
-        assert!(cancelled.try_recv().is_err() && requests.dispatch.waiting() == 1);
+        assert_eq!(requests.cancel(RequestId(1), CancelReason::ClientGone, Moment::ZERO), Cancellation::Done);
+        assert!(matches!(cancelled.try_recv().unwrap(), Err(Unanswered::Failed(Failure::Cancelled))));
+        assert_eq!(requests.dispatch.waiting(), 1);
         requests.return_waiting();
         assert!(matches!(returned.try_recv().unwrap(), Err(Unanswered::NotSent(_))));
     }
