@@ -160,25 +160,41 @@ fn deadlines() {
     let node = Node::builder()
         .model("long", &[("model.py", SYNC)])
         .model("short", &[("model.py", ASYNC), ("omni.toml", short)])
+        .model("vectors", &[("model.py", SYNC), ("omni.toml", "[model]\nkind = \"embeddings\"\n")])
         .start();
     for model in ["long", "short"] {
         assert_eq!(node.omnictl(["start", model, "--wait"]).code, 0);
     }
+    let without = node.http().run("short", &json!("sleep none"));
+    assert_eq!((without.status, without.error_code()), (504, Some(3007)), "{}", without.text());
     let with_timeout = |model: &str, kind: &str, milliseconds: &str| {
         let headers = [("content-type", "application/json"), ("x-omni-timeout-ms", milliseconds)];
         node.http().open("POST", &format!("/ai/run/{model}"), &headers, json!(kind).to_string().as_bytes())
     };
-    // The client's own; the manifest's; the client's, which cannot be more than the manifest's. Nonsense is no deadline.
+    // The client's own; the manifest's; the client's, which cannot be more than the manifest's.
     for (model, kind, header, cause) in [
         ("long", "busy", "500", "DeadlineExceeded"),
         ("long", "sleep", "500", "DeadlineExceeded"),
-        ("short", "sleep none", "soon", "CancelledError"),
         ("short", "sleep more", "60000", "CancelledError"),
     ] {
         let late = with_timeout(model, kind, header).whole();
         assert_eq!((late.status, late.error_code()), (504, Some(3007)), "{kind}: {}", late.text());
         assert_eq!(late.header("x-should-retry"), Some("false"));
         await_seen(&node, model, &json!([kind, cause, true]));
+    }
+    // A value that is no number is refused, in the form of each API.
+    let nonsense = |path: &str, header: &str, body: &Value| {
+        let headers = [("content-type", "application/json"), (header, "soon")];
+        let answer = node.http().request("POST", path, &headers, body.to_string().as_bytes());
+        assert_eq!(answer.status, 400, "{path} {header}: {}", answer.text());
+        answer.json()
+    };
+    for header in ["x-omni-timeout-ms", "x-omni-priority"] {
+        let native = nonsense("/ai/run/long", header, &json!("busy"));
+        let openai = nonsense("/v1/embeddings", header, &json!({ "model": "vectors", "input": "a" }));
+        for (refusal, message) in [(&native, &native["errors"][0]["message"]), (&openai, &openai["error"]["message"])] {
+            assert!(message.as_str().is_some_and(|message| message.contains(header)), "{refusal}");
+        }
     }
     // In mid-stream it is too late for a status: an error event, then the end, and no [DONE].
     for (model, cause) in [("long", "DeadlineExceeded"), ("short", "CancelledError")] {
@@ -192,22 +208,6 @@ fn deadlines() {
     node.stop();
 }
 
-/// Answers of the others do not give it more time.
-#[test]
-fn a_handler_that_ignores_its_cancellation_is_replaced_though_others_are_answered() {
-    let manifest = "[scaling]\nconcurrency = 4\n[timeouts]\ncancel-grace = \"1s\"\n";
-    let node = Node::builder().model("stubborn", &[("model.py", STUBBORN), ("omni.toml", manifest)]).start();
-    let http = node.http();
-    let before = http.run("stubborn", &json!("")).json()["result"].clone();
-    let ignoring = http.send("stubborn", &json!("ignore"));
-    await_line(&node, "stubborn", "ignoring");
-    drop(ignoring);
-    let replaced = || {
-        let answer = http.run("stubborn", &json!(""));
-        assert_eq!(answer.status, 200, "{}", answer.text());
-        (answer.json()["result"] != before).then_some(())
-    };
-    wait_for("another instance", PATIENCE, replaced);
 /// Generates more than any buffer on the way holds, or one word.
 const TALKATIVE: &str = r#"
 from omni import TextGeneration
@@ -252,6 +252,22 @@ fn a_client_that_does_not_read_loses_its_models_slot_at_the_deadline() {
     node.stop();
 }
 
+/// Answers of the others do not give it more time.
+#[test]
+fn a_handler_that_ignores_its_cancellation_is_replaced_though_others_are_answered() {
+    let manifest = "[scaling]\nconcurrency = 4\n[timeouts]\ncancel-grace = \"1s\"\n";
+    let node = Node::builder().model("stubborn", &[("model.py", STUBBORN), ("omni.toml", manifest)]).start();
+    let http = node.http();
+    let before = http.run("stubborn", &json!("")).json()["result"].clone();
+    let ignoring = http.send("stubborn", &json!("ignore"));
+    await_line(&node, "stubborn", "ignoring");
+    drop(ignoring);
+    let replaced = || {
+        let answer = http.run("stubborn", &json!(""));
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        (answer.json()["result"] != before).then_some(())
+    };
+    wait_for("another instance", PATIENCE, replaced);
     wait_for("the end of the other one", PATIENCE, || (node.model("stubborn").restarts == 1).then_some(()));
     node.stop();
 }

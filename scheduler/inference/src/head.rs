@@ -1,12 +1,13 @@
 //! Headers of a client's request: those for this node (timeout, priority, session, request id), and the head for the model.
 //!
-//! Invariants: no value of a client is an error here (one that cannot be parsed counts as absent, one that is too large is cut to the
-//! limit of the manifest), and credentials reach no model.
+//! Invariants: a timeout or priority that is no number is refused, and one that is too large is cut to the limit of the manifest; a
+//! request id that is not valid is replaced; credentials reach no model.
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use omni_engine_protocol::frame::RequestHead;
 use omni_policy::dispatch;
+use omni_request_error::Failure;
 use omni_supervisor::clock::unix_ms;
 use omni_supervisor::model::content::Content;
 use std::time::Duration;
@@ -33,18 +34,33 @@ const WITHHELD: [&str; 11] = [
 ];
 
 /// Time for the request: that of the manifest, or less if the client asks for less.
-#[must_use]
-pub fn timeout(headers: &HeaderMap, content: &Content) -> Duration {
+///
+/// # Errors
+/// The client's value is no number.
+pub fn timeout(headers: &HeaderMap, content: &Content) -> Result<Duration, Failure> {
     let limit = content.manifest.timeouts.request;
-    let asked = headers.get(TIMEOUT).and_then(|value| value.to_str().ok()).and_then(|text| text.trim().parse().ok());
-    asked.map_or(limit, |ms: u64| Duration::from_millis(ms.max(1)).min(limit))
+    let asked = number(headers, &TIMEOUT)?;
+    Ok(asked.map_or(limit, |ms| Duration::from_millis(ms.max(1)).min(limit)))
 }
 
 /// Priority that the client asks for, up to that of the manifest.
-#[must_use]
-pub fn priority(headers: &HeaderMap, content: &Content) -> u8 {
-    let asked = headers.get(PRIORITY).and_then(|value| value.to_str().ok()).and_then(|text| text.trim().parse().ok());
-    asked.map_or(0, |level: u8| level.min(content.manifest.scaling.priority))
+///
+/// # Errors
+/// The client's value is no number.
+pub fn priority(headers: &HeaderMap, content: &Content) -> Result<u8, Failure> {
+    let asked = number(headers, &PRIORITY)?.unwrap_or(0);
+    Ok(u8::try_from(asked).unwrap_or(u8::MAX).min(content.manifest.scaling.priority))
+}
+
+/// Whole number in a header, the largest there is for one beyond that; `None` without the header.
+fn number(headers: &HeaderMap, name: &HeaderName) -> Result<Option<u64>, Failure> {
+    let Some(value) = headers.get(name) else { return Ok(None) };
+    let digits = value.as_bytes().trim_ascii();
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(Failure::BadRequest(format!("the header `{name}` has to be a whole number, such as 1")));
+    }
+    let append = |number: u64, digit: &u8| number.saturating_mul(10).saturating_add(u64::from(*digit - b'0'));
+    Ok(Some(digits.iter().fold(0, append)))
 }
 
 /// Hash of the session's name, the same in each scheduler.
@@ -140,20 +156,49 @@ mod tests {
         );
     }
 
+    /// A model with this manifest.
+    fn content(manifest: &str) -> Content {
+        let name = omni_config::name::ModelName::try_from("m".to_owned()).unwrap();
+        let snapshot = omni_node_protocol::id::SnapshotDigest::parse(&"0".repeat(64)).unwrap();
+        Content::parse(&name, snapshot, Some(manifest.to_owned()), &omni_config::node::NodeConfig::default()).unwrap()
+    }
+
+    fn headers(name: HeaderName, value: &'static [u8]) -> HeaderMap {
+        HeaderMap::from_iter([(name, HeaderValue::from_bytes(value).unwrap())])
+    }
+
     #[test]
-    fn a_priority_is_limited_by_the_manifest() {
-        let content = |text: &str| {
-            let name = omni_config::name::ModelName::try_from("m".to_owned()).unwrap();
-            let snapshot = omni_node_protocol::id::SnapshotDigest::parse(&"0".repeat(64)).unwrap();
-            Content::parse(&name, snapshot, Some(text.to_owned()), &omni_config::node::NodeConfig::default()).unwrap()
-        };
-        let (none, some) = (content(""), content("[scaling]\npriority = 5\n"));
-        for (asked, allowed) in [("3", 3), ("9", 5), ("300", 0), ("-1", 0), ("high", 0)] {
-            let mut headers = HeaderMap::new();
-            headers.insert(PRIORITY, HeaderValue::from_static(asked));
-            assert_eq!((priority(&headers, &none), priority(&headers, &some)), (0, allowed), "{asked}");
+    fn timeout_and_priority_are_limited_by_the_manifest() {
+        let (none, some) = (content(""), content("[scaling]\npriority = 5\n[timeouts]\nrequest = \"9s\"\n"));
+        for (asked, allowed) in [("3", 3), ("9", 5), ("300", 5), ("99999999999999999999999", 5), ("0", 0), (" 2 ", 2)] {
+            let headers = headers(PRIORITY, asked.as_bytes());
+            assert_eq!((priority(&headers, &none), priority(&headers, &some)), (Ok(0), Ok(allowed)), "{asked}");
         }
-        assert_eq!(priority(&HeaderMap::new(), &some), 0);
+        assert_eq!(priority(&HeaderMap::new(), &some), Ok(0));
+        for (asked, allowed) in [("1", 1), ("0", 1), ("8999", 8999), ("60000", 9000), ("99999999999999999999999", 9000)]
+        {
+            let asked_for = timeout(&headers(TIMEOUT, asked.as_bytes()), &some);
+            assert_eq!(asked_for, Ok(Duration::from_millis(allowed)), "{asked}");
+        }
+        assert_eq!(timeout(&HeaderMap::new(), &some), Ok(Duration::from_secs(9)));
+    }
+
+    #[test]
+    fn a_timeout_or_priority_that_is_no_number_is_refused_by_name() {
+        let content = content("");
+        for value in
+            [&b""[..], b"soon", b"-1", b"+1", b"1.5", b"1e3", b"10s", b"0x1", b"1 2", b"\xff", "\u{661}".as_bytes()]
+        {
+            let refusals = [
+                (TIMEOUT, timeout(&headers(TIMEOUT, value), &content).map(drop)),
+                (PRIORITY, priority(&headers(PRIORITY, value), &content).map(drop)),
+            ];
+            for (name, refusal) in refusals {
+                let failure = refusal.expect_err("a refusal");
+                assert_eq!(failure.status(), 400);
+                assert!(failure.to_string().contains(name.as_str()), "{failure}");
+            }
+        }
     }
 
     #[test]

@@ -64,7 +64,7 @@ impl ModelRequest<'_> {
     /// Serves the request. Afterwards `incoming` tells how far its body was read.
     async fn serve(&self, incoming: &mut IncomingBody) -> Result<Response<AnswerBody>, Failure> {
         let content = self.api.content(self.model).await?;
-        let deadline = self.caller.arrived + timeout(&self.caller.parts.headers, &content);
+        let deadline = self.caller.arrived + timeout(&self.caller.parts.headers, &content)?;
         let received = self.receive(incoming, &content, deadline).await?;
         let Self { api, caller, model } = *self;
         let content = &*content;

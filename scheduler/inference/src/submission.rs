@@ -61,7 +61,7 @@ impl Caller<'_> {
         let id = RequestId(NEXT_ID.fetch_add(1, Ordering::Relaxed));
         let (sender, reply) = oneshot::channel();
         let session = session.or_else(|| head::session(&self.parts.headers));
-        let (priority, cost) = (priority(&self.parts.headers, content), batch_cost(content, &head, &body));
+        let (priority, cost) = (priority(&self.parts.headers, content)?, batch_cost(content, &head, &body));
         let request = EngineRequest { head, body, deadline, reply: sender };
         let submission = Submission { id, priority, session, cost, request };
         let mut request = InFlightRequest::new(model, (api, id), self.arrived, deadline, permit);

@@ -291,7 +291,7 @@ impl ApiRequest<'_> {
             if length as u64 > limit {
                 return Err(Failure::BodyTooLarge { limit });
             }
-            let deadline = self.arrived + timeout(&self.parts.headers, &content);
+            let deadline = self.arrived + timeout(&self.parts.headers, &content)?;
             serve(Target { model: &model, content: &content, deadline }).await
         };
         let served = served.await.inspect_err(|failure| count_failure(&model, api, failure, self.id));
