@@ -21,6 +21,8 @@ def handle_request(request: TextGeneration, context):
         return Completion("all at once", finish=Finish("length"))
     if said == "typed":
         return typed()
+    if said == "thinks":
+        return thinks()
     if said == "bytes":
         return halves()
     if said == "number":
@@ -30,6 +32,11 @@ def handle_request(request: TextGeneration, context):
 def halves():
     yield "€".encode()[:1]
     yield "€".encode()[1:]
+
+def thinks():
+    yield "a"
+    yield Reasoning("hm")
+    yield "b"
 
 def typed():
     yield Reasoning("hm")
@@ -72,6 +79,26 @@ fn a_handler_returns_text_pieces_or_typed_parts() {
     assert_eq!((&call["name"], &call["arguments"]), (&json!("f"), &json!({ "a": 1 })), "{answer}");
     let answer = complete(&node, &json!({ "prompt": "number" }));
     assert_eq!(answer["error"]["type"], "server_error", "{answer}");
+}
+
+/// A completion has text alone, streamed or whole.
+#[test]
+fn completions_have_no_place_for_reasoning_and_calls() {
+    let node = node().start();
+    let streamed = |prompt: &str| {
+        let body = json!({ "model": "text", "prompt": prompt, "stream": true }).to_string();
+        let stream = node.http().open("POST", "/v1/completions", &[], body.as_bytes());
+        assert_eq!(stream.status, 200);
+        let events = stream.events();
+        events.iter().filter_map(|event| serde_json::from_str(event).ok()).collect::<Vec<Value>>()
+    };
+    assert_eq!(text(&complete(&node, &json!({ "prompt": "thinks" }))), ("ab", "stop"));
+    let texts: String = streamed("thinks").iter().filter_map(|event| event["choices"][0]["text"].as_str()).collect();
+    assert_eq!(texts, "ab");
+    let whole = complete(&node, &json!({ "prompt": "typed" }));
+    let last = streamed("typed").pop().unwrap();
+    assert_eq!(whole["error"]["code"], "server_error", "{whole}");
+    assert_eq!(last["error"], whole["error"]);
 }
 
 #[test]

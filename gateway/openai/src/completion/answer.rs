@@ -71,7 +71,7 @@ impl<'a> TextChoice<'a> {
         let reason = choice.finish.as_ref().map(|finish| &finish.reason);
         Self {
             index,
-            text: format!("{echo}{}{}", choice.reasoning, choice.content),
+            text: format!("{echo}{}", choice.content),
             logprobs: TextLogprobs::new(&choice.tokens, &mut 0),
             finish_reason: reason.map_or("stop", |reason| finish_reason(reason, true)),
         }

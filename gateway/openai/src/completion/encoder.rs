@@ -1,7 +1,8 @@
 //! Answers of completions: server-sent events, or one document.
 //!
 //! Choices are numbered by prompt, then by answer: with two answers to each prompt, 2 and 3 belong to the second prompt. A repeated prompt
-//! (`echo`) is the first event of its choices.
+//! (`echo`) is the first event of its choices. Only text has a place in this API: reasoning and calls that a model reports apart from
+//! its text are left out.
 
 use crate::chat::finish_reason;
 use crate::completion::answer::{TextCompletion, TextLogprobs};
@@ -71,8 +72,8 @@ impl ResponseEncoder for CompletionEncoder {
         let offset = self.offsets.get_mut(choice).unwrap_or(&mut unknown);
         let mut logprobs = TextLogprobs::new(tokens, offset);
         let texts = deltas.iter().filter_map(|delta| match delta {
-            Delta::Content(text) | Delta::Reasoning(text) | Delta::CallArguments { text, .. } => Some(text.as_str()),
-            Delta::CallStart { .. } => None,
+            Delta::Content(text) => Some(text.as_str()),
+            Delta::Reasoning(_) | Delta::CallStart { .. } | Delta::CallArguments { .. } => None,
         });
         let mut texts = texts.peekable();
         let alone = if texts.peek().is_none() && logprobs.is_some() { Some("") } else { None };

@@ -4,6 +4,7 @@ use super::*;
 use crate::head::AnswerHead;
 use crate::scenarios::{self, Scenario};
 use omni_generation::GenerationRequest;
+use serde_json::Value;
 
 fn read(body: &str) -> GenerationRequest {
     completion_request(body.as_bytes()).unwrap_or_else(|error| panic!("{body}: {error}"))
@@ -29,6 +30,23 @@ fn streams_of_all_shapes() {
 #[test]
 fn whole_answers_of_all_shapes() {
     insta::assert_snapshot!(scenarios::answers(encoder));
+}
+
+#[test]
+fn a_streams_texts_are_those_of_the_whole_answer() {
+    for shape in scenarios::all().into_iter().filter(|shape| !shape.fails()) {
+        let stream = shape.stream(&mut encoder(&shape));
+        let whole: Value = serde_json::from_str(&shape.whole(&mut encoder(&shape))).unwrap();
+        let choices = whole["choices"].as_array().unwrap();
+        let mut texts = vec![String::new(); choices.len()];
+        for event in stream.lines().filter_map(|line| serde_json::from_str::<Value>(line.strip_prefix("data: ")?).ok())
+        {
+            for choice in event["choices"].as_array().into_iter().flatten() {
+                texts[choice["index"].as_u64().unwrap() as usize] += choice["text"].as_str().unwrap();
+            }
+        }
+        assert!(choices.iter().zip(&texts).all(|(choice, text)| choice["text"] == **text), "{}: {stream}", shape.name);
+    }
 }
 
 #[test]

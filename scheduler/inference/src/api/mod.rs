@@ -97,6 +97,14 @@ impl TextCodec {
         }
     }
 
+    /// Returns whether an answer can have tool calls.
+    pub(crate) fn has_calls(&self) -> bool {
+        match self {
+            Self::Completion => false,
+            Self::Chat | Self::Responses(_) | Self::Messages | Self::Native => true,
+        }
+    }
+
     /// Encoder of the answer to a request. `id`: that of the request; `created`: seconds since 1970.
     pub(crate) fn encoder(&self, request: &GenerationRequest, id: &[u8], created: u64) -> Box<dyn ResponseEncoder> {
         let (id, model) = (answer_id(id), request.model.clone());

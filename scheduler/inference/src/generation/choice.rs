@@ -280,9 +280,10 @@ impl Parts {
 }
 
 impl EngineCalls {
-    /// The calls in an answer to this prompt. Their ids are made from the seed.
-    pub(crate) fn new(prompt: &Prompt, seed: u64) -> Self {
+    /// The calls in an answer to this prompt. `api_has_calls`: the client's API has a place for them. Their ids are made from the seed.
+    pub(crate) fn new(prompt: &Prompt, api_has_calls: bool, seed: u64) -> Self {
         let most = match prompt {
+            _ if !api_has_calls => 0,
             Prompt::Chat(chat) if chat.tool_choice == ToolChoice::None => 0,
             Prompt::Chat(chat) if !chat.parallel_tool_calls => 1,
             Prompt::Chat(_) | Prompt::Text(_) | Prompt::Tokens(_) => usize::MAX,

@@ -189,7 +189,7 @@ impl TextRequest<'_> {
                 };
                 let submitted = self.submit_one(RequestKind::TextGeneration, prepared, permit.take())?;
                 let submitted = (submitted.request, submitted.reply);
-                let calls = EngineCalls::new(prompt, id_seed);
+                let calls = EngineCalls::new(prompt, self.codec.has_calls(), id_seed);
                 choices.push(Choice::new(submitted, OutputGuard::new(limits), parser, calls));
             }
         }

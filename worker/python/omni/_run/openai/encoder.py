@@ -160,9 +160,8 @@ class CompletionEncoder(Encoder):
             yield self._event(choice, text)
 
     def deltas(self, choice: int, delta: Delta) -> Iterable[Json]:
-        text = delta.reasoning + delta.text + (delta.call.arguments if delta.call is not None else "")
-        if text or (delta.tokens and self._wants_tokens):
-            yield self._event(choice, text, self._logprobs(choice, delta.tokens))
+        if delta.text or (delta.tokens and self._wants_tokens):
+            yield self._event(choice, delta.text, self._logprobs(choice, delta.tokens))
 
     def finish(self, choice: int, reason: str) -> Iterable[Json]:
         return [self._event(choice, "", None, _text_reason(reason))]
@@ -177,7 +176,7 @@ class CompletionEncoder(Encoder):
     def _choice(self, index: int, choice: Choice) -> Json:
         echo = self._echo[index] if self._echo else ""
         logprobs = self._logprobs(index, choice.tokens)
-        text, reason = f"{echo}{choice.reasoning}{choice.text}", _text_reason(choice.reason)
+        text, reason = f"{echo}{choice.text}", _text_reason(choice.reason)
         return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
 
     def _event(self, choice: int, text: str, logprobs: Json | None = None, reason: str | None = None) -> Json:
