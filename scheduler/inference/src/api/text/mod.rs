@@ -66,7 +66,7 @@ impl TextRequest<'_> {
         let prompts = self.prompts(&text_model).await?;
         let submitted = Instant::now();
         let permit = self.permit.take();
-        let mut generation = self.submit(permit, &text_model, &prompts, validator)?;
+        let mut generation = self.submit(permit, &text_model, prompts, validator)?;
         let begun = match generation.next().await {
             Event::Begun(begun) => begun,
             Event::Failed(failure) => return Err(self.explain(failure)),
@@ -104,9 +104,10 @@ impl TextRequest<'_> {
         self.check()?;
         let text_model = self.api.templates.of(self.content, self.deadline).await?;
         let prompts = self.prompts(&text_model).await?;
-        let Some(prompt) = prompts.first() else { return Err(Failure::NoSuchRoute) };
+        let body = prompts.into_iter().next().and_then(|prompt| prompt.choices.into_iter().next());
+        let Some(body) = body else { return Err(Failure::NoSuchRoute) };
         let permit = self.permit.take();
-        let submitted = self.submit_one(RequestKind::CountTokens, prompt, permit)?;
+        let submitted = self.submit_one(RequestKind::CountTokens, body.bytes, permit)?;
         let (answer, mut request) = match submitted.wait(self.model, &mut None, self.deadline).await? {
             Outcome::Answer(answer, request) => (*answer, request),
             Outcome::NotSent(_) => return self.forward().await,
@@ -152,10 +153,11 @@ impl TextRequest<'_> {
     async fn prompts(&self, text_model: &TextModel) -> Result<Vec<PreparedPrompt>, Failure> {
         let now = i64::try_from(unix_ms() / 1000).unwrap_or_default();
         let chat = &self.content.manifest.chat;
+        let request = (&self.request, &self.model.body_budget);
         let mut prompts = Vec::with_capacity(self.request.prompts.len());
         for prompt in &self.request.prompts {
             let literals = self.has(Capability::LiteralRanges);
-            prompts.push(prepare(text_model, (chat.render, literals), &self.request, prompt, now).await?);
+            prompts.push(prepare(text_model, (chat.render, literals), request, prompt, now).await?);
         }
         Ok(prompts)
     }
@@ -165,21 +167,23 @@ impl TextRequest<'_> {
         &self,
         permit: Option<BodyPermit>,
         text_model: &TextModel,
-        prompts: &[PreparedPrompt],
+        prompts: Vec<PreparedPrompt>,
         validator: Option<Validator>,
     ) -> Result<Generation, Failure> {
         let per_prompt = self.request.choices.max(1) as usize;
         let mut permit = permit;
         let mut choices = Vec::with_capacity(prompts.len() * per_prompt);
-        for (prompt, prepared) in self.request.prompts.iter().zip(prompts) {
+        for (prompt, mut prepared) in self.request.prompts.iter().zip(prompts) {
             let tools = match prompt {
                 Prompt::Chat(chat) => Arc::new(CompiledTools::new(&chat.tools)),
                 Prompt::Text(_) | Prompt::Tokens(_) => Arc::default(),
             };
-            for _ in 0..per_prompt {
+            for body in std::mem::take(&mut prepared.choices) {
                 let id_seed = fastrand::u64(..);
-                let parser =
-                    Parser::new(text_model.dialect, self.parser_options(text_model, prompt, &tools, prepared, id_seed));
+                let parser = Parser::new(
+                    text_model.dialect,
+                    self.parser_options(text_model, prompt, &tools, &prepared, id_seed),
+                );
                 let pieces = self.request.sampling.max_tokens.filter(|_| !self.has(Capability::MaxTokens));
                 let limits = GuardLimits {
                     stop: self.request.stop.clone(),
@@ -187,7 +191,8 @@ impl TextRequest<'_> {
                     prompt_tokens: prepared.tokens,
                     tokens: self.request.logprobs.is_some(),
                 };
-                let submitted = self.submit_one(RequestKind::TextGeneration, prepared, permit.take())?;
+                let submitted =
+                    self.submit_one(RequestKind::TextGeneration, body.bytes, permit.take().or(body.permit))?;
                 let submitted = (submitted.request, submitted.reply);
                 let calls = EngineCalls::new(prompt, self.codec.has_calls(), id_seed);
                 choices.push(Choice::new(submitted, OutputGuard::new(limits), parser, calls));
@@ -221,12 +226,7 @@ impl TextRequest<'_> {
         }
     }
 
-    fn submit_one(
-        &self,
-        kind: RequestKind,
-        prompt: &PreparedPrompt,
-        permit: Option<BodyPermit>,
-    ) -> Result<Submitted, Failure> {
+    fn submit_one(&self, kind: RequestKind, body: Bytes, permit: Option<BodyPermit>) -> Result<Submitted, Failure> {
         let mut head = head::head(self.caller.parts, self.caller.id, None, false);
         head.kind = Some(kind);
         let session = self.request.session.as_deref();
@@ -234,7 +234,7 @@ impl TextRequest<'_> {
             head.session = Some(session.to_owned());
         }
         let session = session.map(|session| hash_name(session.as_bytes()));
-        let body = RequestBody::Collected(BodyKind::Json, prompt.body.clone());
+        let body = RequestBody::Collected(BodyKind::Json, body);
         let (api, target) = (self.codec.label(), (self.content, self.deadline));
         self.caller.submit(self.model, (api, session), (head, body), permit, target)
     }

@@ -3,6 +3,7 @@
 use crate::generation::BYTES_PER_TOKEN;
 use crate::templates::TextModel;
 use bytes::Bytes;
+use omni_body::{BodyPermit, BudgetShare};
 use omni_chat_template::RenderError;
 use omni_config::manifest::Render;
 use omni_engine_protocol::generation::{GenerationInput, ResponseFormatInput, SamplingInput, ToolChoiceInput};
@@ -11,6 +12,8 @@ use omni_openai::chat::message_list;
 use omni_request_error::Failure;
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
 
 /// Bytes of an input beside its prompt, roughly.
 const PARAMETERS: usize = 512;
@@ -18,30 +21,39 @@ const PARAMETERS: usize = 512;
 /// Prompt of one generation.
 #[derive(Debug)]
 pub(super) struct PreparedPrompt {
-    /// Body of the request to the engine.
-    pub(super) body: Bytes,
+    /// Requests to the engine, one for each choice.
+    pub(super) choices: Vec<ChoiceBody>,
     /// Tokens of the prompt, as the node estimates them.
     pub(super) tokens: u64,
     /// The answer begins inside of reasoning.
     pub(super) in_reasoning: bool,
 }
 
+/// Body of the request for one choice.
+#[derive(Debug)]
+pub(super) struct ChoiceBody {
+    pub(super) bytes: Bytes,
+    /// Memory of a body that is not that of the choice before.
+    pub(super) permit: Option<BodyPermit>,
+}
+
 /// Prepares one prompt of a request. `literal_ranges`: the engine can encode ranges of the prompt as plain text; otherwise control
-/// tokens in a client's text are broken by an invisible character.
+/// tokens in a client's text are broken by an invisible character. `share`: memory of the model's bodies.
 ///
 /// # Errors
-/// The conversation cannot be rendered: by the client's fault, or by the template's.
+/// The conversation cannot be rendered: by the client's fault, or by the template's. There is no memory for its choices.
 pub(super) async fn prepare(
     model: &TextModel,
     (render, literal_ranges): (Render, bool),
-    request: &GenerationRequest,
+    (request, share): (&GenerationRequest, &Arc<BudgetShare>),
     prompt: &Prompt,
     now: i64,
 ) -> Result<PreparedPrompt, Failure> {
+    let input = |source, chat, in_reasoning| input((request, share), source, chat, in_reasoning);
     match (prompt, render) {
-        (Prompt::Text(text), _) => Ok(input(request, Source::Text(text, &[]), None, false)),
-        (Prompt::Tokens(tokens), _) => Ok(input(request, Source::Tokens(tokens), None, false)),
-        (Prompt::Chat(chat), Render::Model) => Ok(input(request, Source::Messages(chat), Some(chat), false)),
+        (Prompt::Text(text), _) => input(Source::Text(text, &[]), None, false),
+        (Prompt::Tokens(tokens), _) => input(Source::Tokens(tokens), None, false),
+        (Prompt::Chat(chat), Render::Model) => input(Source::Messages(chat), Some(chat), false),
         (Prompt::Chat(chat), Render::Node) => {
             let Some(template) = model.template.clone() else {
                 let why = "the model has no chat template: send a `prompt` to `/v1/completions`, or to `/ai/run` with `raw: true`";
@@ -50,7 +62,7 @@ pub(super) async fn prepare(
             let rendered = model.render(&template, chat, now).await.map_err(|error| failure(&error))?;
             let safe = if literal_ranges { Cow::Borrowed(&*rendered.prompt) } else { template.neutralised(&rendered) };
             let ranges: &[_] = if literal_ranges { &rendered.literals } else { &[] };
-            Ok(input(request, Source::Text(&safe, ranges), Some(chat), rendered.reasoning_open))
+            input(Source::Text(&safe, ranges), Some(chat), rendered.reasoning_open)
         }
     }
 }
@@ -75,7 +87,12 @@ fn failure(error: &RenderError) -> Failure {
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "made for this call alone")]
-fn input(request: &GenerationRequest, source: Source<'_>, chat: Option<&Chat>, in_reasoning: bool) -> PreparedPrompt {
+fn input(
+    (request, share): (&GenerationRequest, &Arc<BudgetShare>),
+    source: Source<'_>,
+    chat: Option<&Chat>,
+    in_reasoning: bool,
+) -> Result<PreparedPrompt, Failure> {
     let sampling = &request.sampling;
     let mut input = GenerationInput {
         sampling: SamplingInput {
@@ -129,8 +146,72 @@ fn input(request: &GenerationRequest, source: Source<'_>, chat: Option<&Chat>, i
             (messages.get().len() as u64).div_ceil(BYTES_PER_TOKEN)
         }
     };
+    Ok(PreparedPrompt { choices: choice_bodies(input, request.choices, share)?, tokens, in_reasoning })
+}
+
+/// Bodies of all choices of a prompt. To the client's seed the number of the choice is added: the same seed would give the
+/// same text again.
+fn choice_bodies(
+    mut input: GenerationInput<'_>,
+    choices: u32,
+    share: &Arc<BudgetShare>,
+) -> Result<Vec<ChoiceBody>, Failure> {
+    let first = encode(&input);
+    let mut bodies = vec![ChoiceBody { bytes: first.clone(), permit: None }];
+    let seed = input.sampling.seed;
+    for choice in 1..choices {
+        let Some(seed) = seed else {
+            bodies.push(ChoiceBody { bytes: first.clone(), permit: None });
+            continue;
+        };
+        let mut permit = share.body();
+        if !permit.grow(first.len() as u64, Instant::now()) {
+            return Err(Failure::NodeBusy);
+        }
+        input.sampling.seed = Some(seed.wrapping_add(choice.into()));
+        bodies.push(ChoiceBody { bytes: encode(&input), permit: Some(permit) });
+    }
+    Ok(bodies)
+}
+
+fn encode(input: &GenerationInput<'_>) -> Bytes {
     let text = input.prompt.map_or(0, str::len);
     let mut body = Vec::with_capacity(text + text / 8 + PARAMETERS);
-    let _ = serde_json::to_writer(&mut body, &input); // texts and numbers are always JSON
-    PreparedPrompt { body: body.into(), tokens, in_reasoning }
+    let _ = serde_json::to_writer(&mut body, input); // texts and numbers are always JSON
+    body.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use omni_body::{BodyBudget, BodyMetrics};
+    use serde_json::Value;
+
+    /// Seeds of the choices of a prompt within so many bytes of memory, and the bytes that are reserved.
+    fn seeds(choices: u32, seed: Option<i64>, memory: u64) -> Result<(Vec<Value>, u64), Failure> {
+        let budget = BodyBudget::new(memory, 1, BodyMetrics::default());
+        let mut input = GenerationInput { prompt: Some("moo"), ..GenerationInput::default() };
+        input.sampling.seed = seed;
+        let bodies = choice_bodies(input, choices, &budget.share())?;
+        let inputs: Vec<Value> = bodies.iter().map(|body| serde_json::from_slice(&body.bytes).unwrap()).collect();
+        assert!(inputs.iter().all(|input| input["prompt"] == "moo"), "{inputs:?}");
+        Ok((inputs.iter().map(|input| input["sampling"]["seed"].clone()).collect(), budget.reserved()))
+    }
+
+    #[test]
+    fn each_choice_has_a_seed_of_its_own_and_the_first_that_of_the_client() {
+        for (choices, seed, expected) in [
+            (1, Some(7), vec![7]),
+            (3, Some(7), vec![7, 8, 9]),
+            (2, Some(-1), vec![-1, 0]),
+            (2, Some(i64::MAX), vec![i64::MAX, i64::MIN]),
+        ] {
+            let (seeds, reserved) = seeds(choices, seed, 1 << 20).unwrap();
+            assert_eq!(seeds, expected, "{choices} of {seed:?}");
+            assert_eq!(reserved > 0, choices > 1, "the body of the first is the client's");
+        }
+        let (none, reserved) = seeds(3, None, 0).unwrap();
+        assert_eq!((none, reserved), (vec![Value::Null; 3], 0));
+        assert_eq!(seeds(3, Some(7), 16), Err(Failure::NodeBusy));
+    }
 }
