@@ -1,6 +1,6 @@
 //! JSON bodies as typed values, with errors that name the parameter by its path.
 
-use crate::RawMembers;
+use crate::{RawMembers, other_api};
 use omni_request_error::{InvalidCode, InvalidRequest};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -145,9 +145,14 @@ fn unknown(path: &str, name: &str, known: &str, unsupported: Unsupported) -> Inv
         return InvalidRequest::unsupported(parameter, format!("`{name}` is not supported: {reason}"));
     }
     let name = shortened(name, LONGEST_NAME);
-    let advice = match nearest(name, known) {
-        Some(nearest) => format!("did you mean `{nearest}`?"),
-        None => "leave it out".to_owned(),
+    let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect(); // between backticks
+    let is_outermost = parameter == name;
+    let same = if is_outermost { other_api::same(name, &known) } else { None };
+    let routes = if is_outermost { other_api::routes(name) } else { None };
+    let advice = match (same.or_else(|| nearest(name, &known)), routes) {
+        (Some(meant), _) => format!("did you mean `{meant}`?"),
+        (None, Some(routes)) => format!("it belongs to {routes}"),
+        (None, None) => "leave it out".to_owned(),
     };
     let parameter = shortened(&parameter, LONGEST_PATH).to_owned();
     InvalidRequest::new(parameter, format!("there is no parameter `{name}`: {advice}")).with_code(InvalidCode::Unknown)
@@ -159,10 +164,9 @@ fn join_unless_there(path: &str, name: &str) -> String {
     if is_there { path.to_owned() } else { join(path, name) }
 }
 
-/// The nearest of the names between backticks, if one is near.
-fn nearest<'a>(name: &str, known: &'a str) -> Option<&'a str> {
-    let known = known.split('`').skip(1).step_by(2);
-    let near = known.map(|known| (strsim::damerau_levenshtein(name, known), known));
+/// The nearest of the names, if one is near.
+fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let near = known.iter().copied().map(|known| (strsim::damerau_levenshtein(name, known), known));
     let (distance, nearest) = near.min_by_key(|(distance, _)| *distance)?;
     (distance <= (name.len() / 3).clamp(1, 3)).then_some(nearest)
 }
@@ -287,6 +291,16 @@ mod tests {
                 r#"{"model": "m", "temprature": 1}"#,
                 Some("temprature"),
                 "there is no parameter `temprature`: did you mean `temperature`?",
+            ),
+            (
+                r#"{"model": "m", "documents": []}"#,
+                Some("documents"),
+                "there is no parameter `documents`: it belongs to `/v1/rerank`",
+            ),
+            (
+                r#"{"model": "m", "parts": [{"documents": ""}]}"#,
+                Some("parts[0].documents"),
+                "there is no parameter `documents`: leave it out",
             ),
             (r#"{"model": "m", "foo": 1}"#, Some("foo"), "there is no parameter `foo`: leave it out"),
             (

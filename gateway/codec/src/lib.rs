@@ -10,6 +10,7 @@
 //! | [`sampling`] | bounds of the parameters that all APIs of generated text have |
 //! | [`openapi`] | operations with the schemas of their types |
 //! | `failure` | responses of failures: status and headers |
+//! | `other_api` | names of parameters in other APIs |
 //! | [`event`] | server-sent events and JSON strings in a buffer |
 #![forbid(unsafe_code)]
 
@@ -19,6 +20,7 @@ pub mod event;
 mod failure;
 pub mod form;
 pub mod openapi;
+mod other_api;
 pub mod raw;
 pub mod sampling;
 pub mod text_or;

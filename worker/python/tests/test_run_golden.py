@@ -10,6 +10,7 @@ import pytest
 from local import multipart
 
 from omni import TextGeneration, Token, Usage
+from omni._run import other_api
 from omni._run.guard import Call, Delta
 from omni._run.job import Head
 from omni._run.openai import chat, completion
@@ -62,6 +63,25 @@ def test_refusals(api, read, least):
             read(body.encode())
         told = (refused.value.name, refused.value.parameter or "-", refused.value.message)
         assert told == (code, parameter, message), body
+
+
+def test_names_in_other_apis_are_the_nodes():
+    source = (GATEWAY.parents[1] / "codec/src/other_api.rs").read_text()
+    same, routes = (source.split(f"const {table}")[1].split("\n];")[0] for table in ("SAME", "ROUTES"))
+    groups = re.findall(r"    &\[(.*)\],", same)
+    assert len(groups) == same.count("&[", same.index("=") + 3)
+    assert [tuple(json.loads(f"[{group}]")) for group in groups] == list(other_api.SAME)
+    assert re.findall(r'\("(\w+)", "(.*)"\)', routes) == list(other_api.ROUTES.items())
+    known = {"model", "messages", "max_tokens", "stop", "text"}
+    table = {
+        "max_output_tokens": "max_tokens",
+        "stop_sequences": "stop",
+        "texts": "text",
+        "input": "text",
+        "query": None,
+    }
+    assert {name: other_api.same(name, known) for name in table} == table
+    assert (other_api.routes("query"), other_api.routes("foo")) == ("`/v1/rerank`", None)
 
 
 def scenarios(api, name):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 
 from omni import _json
-from omni._run import refusal
+from omni._run import other_api, refusal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,9 +58,16 @@ class Parameters:
             if reason is not None:
                 raise refusal.unsupported(self.path(name), f"`{name}` is not supported: {reason}")
             name = name[:LONGEST_NAME]
-            near = difflib.get_close_matches(name, sorted(names), 1, _ADVICE)
-            advice = f"did you mean `{near[0]}`?" if near else "leave it out"
-            raise refusal.unknown(self.path(name), f"there is no parameter `{name}`: {advice}")
+            raise refusal.unknown(self.path(name), f"there is no parameter `{name}`: {self._advice(name, names)}")
+
+    def _advice(self, name: str, known: set[str]) -> str:
+        """Advice on a parameter that is not known."""
+        near = difflib.get_close_matches(name, sorted(known), 1, _ADVICE)
+        meant = (None if self._at else other_api.same(name, known)) or (near[0] if near else None)
+        if meant is not None:
+            return f"did you mean `{meant}`?"
+        routes = None if self._at else other_api.routes(name)
+        return f"it belongs to {routes}" if routes is not None else "leave it out"
 
     def path(self, name: str) -> str:
         """The path of a parameter."""
