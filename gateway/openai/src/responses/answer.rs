@@ -331,6 +331,8 @@ pub(crate) enum State<'a> {
     },
     /// The answer was broken off.
     Failed {
+        /// The last item is incomplete.
+        open: bool,
         /// Code of the cause.
         code: &'static str,
         /// Message.
@@ -350,7 +352,8 @@ impl<'a> Response<'a> {
     /// The response with these items.
     pub(crate) fn new(head: &AnswerHead, echo: &'a ResponseEcho, items: &'a [Item], state: State<'a>) -> Self {
         let last = match state {
-            State::InProgress | State::Failed { .. } => "completed",
+            State::Failed { open: true, .. } => "incomplete",
+            State::InProgress | State::Failed { open: false, .. } => "completed",
             State::Ended { reason, .. } => status(reason),
         };
         let output = items.iter().enumerate().map(|(index, item)| {
@@ -384,7 +387,7 @@ impl<'a> Response<'a> {
                     FinishReason::Stop { .. } | FinishReason::ToolCalls => None,
                 };
             }
-            State::Failed { code, message } => {
+            State::Failed { open: _, code, message } => {
                 response.status = "failed";
                 response.error = Some(ResponseError { code, message });
             }

@@ -284,7 +284,7 @@ impl ResponseEncoder for ResponsesEncoder {
         if self.items.iter().map(Item::length).sum::<usize>() > REPEATED {
             self.items.clear();
         }
-        self.response("response.failed", State::Failed { code, message: failure.message }, out);
+        self.response("response.failed", State::Failed { open: self.open, code, message: failure.message }, out);
     }
 
     fn whole(&mut self, completion: &Completion, out: &mut BytesMut) {
