@@ -158,9 +158,29 @@ fn a_deadline_ends_a_stream_with_an_error() {
     assert_eq!((answer.status, &answer.json()["error"]["code"]), (504, &json!("timeout")));
 }
 
+/// Answers with its seed.
+const SEEDED: &str = "
+from omni import TextGeneration
+
+def handle_request(request: TextGeneration, context):
+    return str(request.sampling.seed)
+";
+
 #[test]
 fn choices_are_requests_of_their_own() {
-    let node = node().start();
+    let seeded = MANIFEST.replace("[chat]", "[generation]\nhonours = [\"seed\"]\n[chat]");
+    let node = node().model("seeded", &[("model.py", SEEDED), ("omni.toml", &seeded)]).start();
+    let seeds = |more: &Value| {
+        let mut body = json!({ "model": "seeded", "prompt": "a" });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let answer = node.http().post("/v1/completions", &body).json();
+        let choices = answer["choices"].as_array().unwrap_or_else(|| panic!("{answer}"));
+        choices.iter().map(|choice| choice["text"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(seeds(&json!({ "seed": 7 })), ["7"]);
+    assert_eq!(seeds(&json!({ "seed": 7, "n": 3 })), ["7", "8", "9"]);
+    assert_eq!(seeds(&json!({ "seed": 7, "n": 2, "prompt": ["a", "b"] })), ["7", "8", "7", "8"]);
+    assert_eq!(seeds(&json!({ "n": 2 })), ["None", "None"]);
     let answer = complete(&node, &json!({ "prompt": ["ab", "cd"], "n": 2, "max_tokens": 2 }));
     let texts: Vec<_> = answer["choices"].as_array().unwrap().iter().map(|choice| choice["text"].clone()).collect();
     assert_eq!(texts, ["abab", "abab", "cdcd", "cdcd"]);
