@@ -7,7 +7,7 @@ use crate::openapi::admin::OPEN_METRICS;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode, Uri};
 use omni_control_api::State;
 use omni_gpu::GpuHandle;
 use omni_inference::AnswerBody;
@@ -93,7 +93,7 @@ async fn answer(api: &AdminApi, request: Request<Incoming>) -> Response<Bytes> {
 
 /// Renders a refusal of a request whose head was not accepted.
 #[must_use]
-pub fn refuse(_headers: &HeaderMap, failure: &Failure) -> Response<Bytes> {
+pub fn refuse(_uri: &Uri, _headers: &HeaderMap, failure: &Failure) -> Response<Bytes> {
     let mut response = text(
         StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
         "text/plain",

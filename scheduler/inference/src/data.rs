@@ -1,7 +1,7 @@
 //! Requests of the data listener: authentication, route, quota.
 
 use crate::answer::AnswerBody;
-use crate::api::{self, ApiKind, ApiRoute};
+use crate::api::{self, ApiRoute};
 use crate::forward::Listener;
 use crate::refusal::refuse_and_skip;
 use crate::state::RunApi;
@@ -9,7 +9,6 @@ use hyper::body::Incoming;
 use hyper::{Request, Response};
 use omni_auth::{Admission, Tokens};
 use omni_ingress::{AlreadyAdmitted, ResponseGuard};
-use omni_request_error::Failure;
 use omni_workers_ai::model_of;
 use std::sync::Arc;
 
@@ -33,17 +32,17 @@ impl DataApi {
             None => None,
             Some(tokens) => match tokens.authenticate(request.headers()) {
                 Ok(holder) => Some(holder),
-                Err(failure) => return refused(request, &failure).await,
+                Err(failure) => return refuse_and_skip(request, &failure).await,
             },
         };
         match ApiRoute::of(request.method(), request.uri().path()) {
             None => {}
             Some(Ok(route)) => return api::serve(&self.run, route, holder, request).await,
-            Some(Err((kind, failure))) => return api::refuse(request, kind, &failure).await,
+            Some(Err(failure)) => return refuse_and_skip(request, &failure).await,
         }
         let name = match model_of(request.method(), request.uri().path()) {
             Ok(name) => name,
-            Err(failure) => return refused(request, &failure).await,
+            Err(failure) => return refuse_and_skip(request, &failure).await,
         };
         let Some(holder) = holder else { return self.run.run(Listener::Data, name.as_str(), request).await };
         let admission = match request.extensions().get::<AlreadyAdmitted>() {
@@ -59,13 +58,5 @@ impl DataApi {
                 response
             }
         }
-    }
-}
-
-/// Refuses a request that has no route yet, in the form of the API that its path belongs to.
-async fn refused(request: Request<Incoming>, failure: &Failure) -> Response<AnswerBody> {
-    match ApiKind::of_path(request.uri().path()) {
-        Some(kind) => api::refuse(request, kind, failure).await,
-        None => refuse_and_skip(request, failure).await,
     }
 }

@@ -4,6 +4,7 @@
 
 pub mod answer;
 mod api;
+mod api_kind;
 mod aside;
 mod batch;
 mod data;

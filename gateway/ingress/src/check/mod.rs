@@ -12,7 +12,7 @@ use crate::metrics::HttpMetrics;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::HeaderMap;
-use hyper::{Request, Response, Version};
+use hyper::{Request, Response, Uri, Version};
 use omni_body::{BodyPermit, BudgetShare};
 use omni_request_error::Failure;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,7 +30,7 @@ const LIMIT: u64 = 1024 * 1024;
 const STEP: u64 = 64 * 1024;
 
 /// Renders a refusal as a response of the listener's API.
-pub type RenderRefusal = fn(&HeaderMap, &Failure) -> Response<Bytes>;
+pub type RenderRefusal = fn(&Uri, &HeaderMap, &Failure) -> Response<Bytes>;
 
 /// Check of the requests of one listener.
 #[derive(Debug, Clone)]
@@ -77,7 +77,7 @@ impl RequestCheck {
         let checked = checked.and_then(|()| self.reserve_head(request, heads));
         checked.map_err(|failure| {
             self.metrics.refused(&failure);
-            Box::new((self.render)(request.headers(), &failure))
+            Box::new((self.render)(request.uri(), request.headers(), &failure))
         })
     }
 

@@ -22,7 +22,7 @@ fn config() -> Arc<ConnectionConfig> {
         names: HostNames::new([127, 0, 0, 1].into(), BTreeSet::new(), false, false),
         heads_budget: BodyBudget::new(1 << 20, 1, BodyMetrics::default()).share(),
         metrics: HttpMetrics::default(),
-        render: |_, _| Response::new(Bytes::new()),
+        render: |_, _, _| Response::new(Bytes::new()),
     };
     Arc::new(ConnectionConfig::new(LIMITS, check))
 }

@@ -11,6 +11,7 @@ pub(crate) mod text;
 pub(crate) mod transcription;
 
 use crate::answer::{AnswerBody, complete};
+use crate::api_kind::ApiKind;
 use crate::forward::Listener;
 use crate::head::{request_id, timeout};
 use crate::outcome::count_failure;
@@ -19,7 +20,6 @@ use crate::submission::Caller;
 use bytes::Bytes;
 use call::{Call, check_kind};
 use hyper::body::Incoming;
-use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response};
 use omni_anthropic::AnthropicEncoder;
@@ -28,7 +28,6 @@ use omni_body::BodyPermit;
 use omni_codec::openapi;
 use omni_config::manifest::Kind;
 use omni_config::name::ModelName;
-use omni_config::url_path::below_account;
 use omni_generation::{GenerationRequest, InvalidRequest, ResponseEncoder};
 use omni_ingress::body::{self, IncomingBody};
 use omni_ingress::{AlreadyAdmitted, ResponseGuard, receive_whole};
@@ -157,10 +156,9 @@ impl TextForm {
 
 impl ApiRoute {
     /// The route of a request; `None`: the path is none of these APIs.
-    pub(crate) fn of(method: &Method, path: &str) -> Option<Result<Self, (ApiKind, Failure)>> {
-        let openai = || Some(omni_openai::route(method, path)?.map(Self::OpenAi).map_err(|why| (ApiKind::OpenAi, why)));
-        let anthropic =
-            || Some(omni_anthropic::route(method, path)?.map(Self::Anthropic).map_err(|why| (ApiKind::Anthropic, why)));
+    pub(crate) fn of(method: &Method, path: &str) -> Option<Result<Self, Failure>> {
+        let openai = || Some(omni_openai::route(method, path)?.map(Self::OpenAi));
+        let anthropic = || Some(omni_anthropic::route(method, path)?.map(Self::Anthropic));
         openai().or_else(anthropic)
     }
 
@@ -169,40 +167,6 @@ impl ApiRoute {
             Self::OpenAi(_) => ApiKind::OpenAi,
             Self::Anthropic(_) => ApiKind::Anthropic,
         }
-    }
-}
-
-/// Form of errors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ApiKind {
-    /// OpenAI.
-    OpenAi,
-    /// Anthropic.
-    Anthropic,
-}
-
-impl ApiKind {
-    /// The API of a path, whether it is one of its routes or not; `None`: the run API.
-    pub(crate) fn of_path(path: &str) -> Option<Self> {
-        let route = below_account(path).strip_prefix("/v1/")?;
-        let messages = route.strip_prefix("messages").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        Some(if messages { Self::Anthropic } else { Self::OpenAi })
-    }
-
-    /// Response of a failure.
-    pub(crate) fn error(self, failure: &Failure, id: &[u8]) -> Response<Bytes> {
-        match self {
-            Self::OpenAi => omni_openai::error_response(failure),
-            Self::Anthropic => omni_anthropic::error_response(failure, str::from_utf8(id).ok()),
-        }
-    }
-
-    /// Adds the request's id in the API's own header, beside the one that every response has.
-    fn named(self, mut response: Response<AnswerBody>, id: &HeaderValue) -> Response<AnswerBody> {
-        if self == Self::Anthropic {
-            response.headers_mut().insert(omni_anthropic::REQUEST_ID, id.clone());
-        }
-        response
     }
 }
 
@@ -239,14 +203,6 @@ pub(crate) async fn serve(
         Err(failure) => kind.error(&failure, id.as_bytes()).map(AnswerBody::full),
     };
     complete(kind.named(response, &id), id, body, &parts).await
-}
-
-/// Refuses a request of one of these APIs, and skips its body if that is small and arrives at once.
-pub(crate) async fn refuse(request: Request<Incoming>, kind: ApiKind, failure: &Failure) -> Response<AnswerBody> {
-    let (parts, body) = request.into_parts();
-    let id = request_id(&parts.headers);
-    let response = kind.error(failure, id.as_bytes()).map(AnswerBody::full);
-    complete(kind.named(response, &id), id, IncomingBody::Unread(body), &parts).await
 }
 
 impl ApiRequest<'_> {
@@ -378,21 +334,6 @@ mod tests {
                 let routed = matches!(ApiRoute::of(&method, &path), Some(Ok(_)));
                 assert!(routed || omni_workers_ai::model_of(&method, &path).is_ok(), "{path}");
             }
-        }
-    }
-
-    #[test]
-    fn a_path_that_is_no_route_has_an_api_too() {
-        for (path, expected) in [
-            ("/v1/nothing", Some(ApiKind::OpenAi)),
-            ("/client/v4/accounts/a/ai/v1/nothing", Some(ApiKind::OpenAi)),
-            ("/v1/messages", Some(ApiKind::Anthropic)),
-            ("/v1/messages/batches", Some(ApiKind::Anthropic)),
-            ("/v1/messages_of", Some(ApiKind::OpenAi)),
-            ("/ai/run/m", None),
-            ("/", None),
-        ] {
-            assert_eq!(ApiKind::of_path(path), expected, "{path}");
         }
     }
 }
