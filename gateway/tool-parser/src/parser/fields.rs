@@ -73,6 +73,8 @@ impl Parser {
             }
             Err(stop) => stop == Stop::Need,
         };
+        // Models leave the end of a call out (vllm#22885); where a text was cut off, more parameters may be missing.
+        let is_open = self.cut && rest.is_empty();
         match Cursor::new(rest, self.end).literal(fields.call_close) {
             Err(stop) if waits || stop == Stop::Need => return Next::Wait(State::Fields(state)),
             Err(_) => {}
@@ -80,7 +82,7 @@ impl Parser {
                 self.input.take(fields.call_close.len(), Use::Marker);
             }
         }
-        if !state.seen.is_empty() {
+        if !state.seen.is_empty() && !is_open {
             self.calls.arguments("}", out);
         }
         self.ended(out)

@@ -91,6 +91,10 @@ pub struct Parser {
     state: State,
     /// No more text will come.
     end: bool,
+    /// The model did not end the text.
+    cut: bool,
+    /// A call has ended the reasoning: its close may still come, and is no text.
+    reasoning_unclosed: bool,
     /// White space since the last mark belongs to it.
     after_mark: bool,
     /// The text has begun: reasoning that comes later is followed by more of it.
@@ -157,6 +161,8 @@ impl Parser {
             input: Input::default(),
             state,
             end: false,
+            cut: false,
+            reasoning_unclosed: false,
             after_mark: false,
             in_text: false,
             nested: true,
@@ -186,6 +192,12 @@ impl Parser {
             self.run(out);
         }
         self.outcome()
+    }
+
+    /// Ends a text that the limit of tokens has cut: a call in markup without its end stays open.
+    pub fn finish_cut(&mut self, out: &mut Vec<Delta>) -> Outcome {
+        self.cut = true;
+        self.finish(out)
     }
 
     /// Summary so far.

@@ -7,6 +7,7 @@ use crate::grammar::{self, Body, Opening};
 use crate::input::Use;
 use crate::json::Structure;
 use crate::marker::{self, BLANK_LIMIT, Hit, TURN_ENDS};
+use crate::reasoning::ReasoningFormat;
 use omni_generation::Delta;
 
 impl Parser {
@@ -60,9 +61,16 @@ impl Parser {
             Ok(()) => {
                 self.input.take(until - text + length.filter(|_| is_close).unwrap_or_default(), Use::Marker);
                 self.after_mark = true;
+                self.reasoning_unclosed = !is_close;
                 Next::Go(if self.in_text { State::Text } else { State::Beginning })
             }
         }
+    }
+
+    /// Marks that close reasoning which a call has ended.
+    fn unclosed_reasoning(&self) -> &'static [&'static str] {
+        let format = self.options.reasoning.filter(|_| self.reasoning_unclosed);
+        format.map_or(&[][..], ReasoningFormat::closes)
     }
 
     fn call_in_reasoning(&self, head: &str, tail: &str, at_start: bool) -> Parsed<()> {
@@ -119,6 +127,7 @@ impl Parser {
     pub(super) fn text(&mut self, out: &mut Vec<Delta>) -> Next {
         let openers = self.grammar.map_or(&[][..], |grammar| grammar.openers);
         let wraps = self.options.reasoning.map_or(&[][..], |format| format.wraps());
+        let closes = self.unclosed_reasoning();
         if self.grammar.is_none() && wraps.is_empty() {
             self.calls.content(self.input.take(usize::MAX, Use::Content), out);
             return Next::Wait(State::Text);
@@ -129,7 +138,7 @@ impl Parser {
         }
         self.in_text = true;
         let rest = self.input.rest();
-        let hit = marker::find(rest, 0, &[openers, wraps], self.end);
+        let hit = marker::find(rest, 0, &[openers, wraps, closes], self.end);
         let until = match hit {
             Hit::Found(at, _) | Hit::Begun(at) => at,
             Hit::Clear => rest.len(),
@@ -142,7 +151,9 @@ impl Parser {
         };
         let tail = rest.get(until..).unwrap_or_default();
         let is_wrap = |wrap: &&str| tail.get(..length) == Some(*wrap);
-        if wraps.iter().any(is_wrap) {
+        let is_close = closes.iter().any(is_wrap);
+        if is_close || wraps.iter().any(is_wrap) {
+            self.reasoning_unclosed &= !is_close;
             let opens = self.options.reasoning.is_some_and(|format| format.opens().iter().any(is_wrap));
             self.calls.content(self.input.take(text, Use::Content), out);
             self.input.take(until - text + length, Use::Marker);
@@ -216,11 +227,13 @@ impl Parser {
             }
         }
         let mut cursor = new();
-        for markers in [grammar.closers, TURN_ENDS] {
+        let closes = self.unclosed_reasoning();
+        for markers in [grammar.closers, TURN_ENDS, closes] {
             match cursor.any(markers) {
                 Ok(()) => {
                     let length = cursor.at();
-                    self.input.take(length, Use::Marker);
+                    let taken = self.input.take(length, Use::Marker);
+                    self.reasoning_unclosed &= !closes.contains(&taken);
                     return Next::Go(State::After);
                 }
                 Err(stop) => waits |= stop == Stop::Need,

@@ -262,7 +262,10 @@ impl Choice {
 
     /// Adds the end. An answer with calls that the model has ended waits for their results.
     fn finish(&mut self, mut finish: Finish, parts: &mut Parts) {
-        let outcome = self.parser.finish(&mut parts.deltas);
+        let outcome = match finish.reason {
+            FinishReason::Length => self.parser.finish_cut(&mut parts.deltas),
+            _ => self.parser.finish(&mut parts.deltas),
+        };
         let has_calls = outcome.calls + self.calls.begun > 0;
         match finish.reason {
             FinishReason::Stop { .. } if has_calls => finish.reason = FinishReason::ToolCalls,

@@ -68,6 +68,10 @@ fn a_call_that_begins_a_line_ends_the_reasoning() {
             "",
             0,
         ),
+        (format!("<think>\nI call.\n{call}\n</think>\n\nDone."), "I call.", "Done.", 1),
+        (format!("<think>{call}</think>{call}"), "", "", 2),
+        (format!("<think>{call}\nSo.\n</think>\nDone, </think>."), "", "So.Done, </think>.", 1),
+        (format!("<think>a</think>{call}</think>"), "a", "</think>", 1),
         ("<think>a\n<tool_call>b</think>".to_owned(), "a\n<tool_call>b", "", 0),
         (
             "<think>a\n<tool_call>{\"name\": \"unknown\", \"arguments\": {}}</think>b".to_owned(),

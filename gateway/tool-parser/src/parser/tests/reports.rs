@@ -71,6 +71,37 @@ fn the_last_bracket_comes_with_the_end() {
     assert_eq!(calls(&answer), [("get_weather", "{\"city\": \"Paris\"}")]);
 }
 
+/// A call that the limit of tokens cuts off between two parameters may miss some: it stays open, and is not run.
+#[test]
+fn a_call_that_is_cut_off_in_markup_is_left_open() {
+    let first = "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>";
+    for (rest, is_open, content) in [
+        ("", true, ""),
+        ("\n", true, ""),
+        ("\n</function>", false, ""),
+        ("\n</function>\n</tool", false, "</tool"),
+        ("\n</tool_call>", false, ""),
+        ("\n</tool_call>\nSo", false, "So"),
+    ] {
+        let read = |finish: fn(&mut Parser, &mut Vec<Delta>) -> Outcome| {
+            let mut parser = Parser::new(Dialect::Qwen3Coder, options());
+            let (mut out, mut choice) = (Vec::new(), Choice::default());
+            parser.push(&format!("{first}{rest}"), &mut out);
+            finish(&mut parser, &mut out);
+            choice.extend(&out, &[]);
+            (choice.calls[0].arguments.clone(), choice.content)
+        };
+        let whole = ("{\"city\": \"Paris\"}".to_owned(), content.to_owned());
+        let cut = if is_open { ("{\"city\": \"Paris\"".to_owned(), String::new()) } else { whole.clone() };
+        assert_eq!((read(Parser::finish_cut), read(Parser::finish)), (cut, whole), "{rest:?}");
+    }
+    // A mark that is cut off may be a part of the value, which stays open in any case.
+    for rest in ["\n<param", "\n<parameter=da", "\n<parameter=days>\n1", "\n</func"] {
+        let answer = characters(Dialect::Qwen3Coder, &format!("{first}{rest}"));
+        assert!(serde_json::from_str::<Value>(calls(&answer)[0].1).is_err(), "{rest:?}: {answer:?}");
+    }
+}
+
 /// vllm#28806, vllm#47901.
 #[test]
 fn a_call_without_arguments_has_an_empty_object_and_the_next_call_its_own() {
