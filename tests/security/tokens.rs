@@ -203,3 +203,27 @@ fn waiting_requests_keep_their_token_or_socket_over_a_takeover() {
     assert_eq!(ask(&node, Some("one"), "serial", 0.0).status, 200, "its place was given back");
     node.stop();
 }
+
+/// A body of `/v1` names its model, which nobody knows before it has ended.
+#[test]
+fn bodies_that_do_not_end_leave_room_to_the_holders_of_other_tokens() {
+    const HALF: usize = 32 << 20;
+    let file = File::new(&format!("[ci]\nsha256 = \"{ONE}\"\n[web]\nsha256 = \"{TWO}\"\n"));
+    let config = format!("{}buffered-bytes = \"{}MiB\"\n", file.config(), (2 * HALF) >> 20);
+    let node = Node::builder().config(&config).model("echo", MODEL).start();
+    let ask = |token: &str| {
+        let headers = [("content-type", "application/json"), ("x-api-key", token)];
+        let body = json!({ "model": "nobody", "input": "a" }).to_string();
+        node.http().request("POST", "/v1/embeddings", &headers, body.as_bytes()).status
+    };
+    assert_eq!(["one", "two"].map(ask), [404, 404]);
+    let mut endless = node.http().connect();
+    let head = "POST /v1/embeddings HTTP/1.1\r\nhost: localhost\r\nx-api-key: one\r\n";
+    endless.write_all(format!("{head}content-length: {HALF}\r\n\r\n").as_bytes()).unwrap();
+    endless.write_all(&vec![b' '; HALF - 1]).unwrap();
+    wait_for("the memory to be used up", PATIENCE, || (ask("one") == 503).then_some(()));
+    assert_eq!(ask("two"), 404);
+    drop(endless);
+    wait_for("the memory to be free", PATIENCE, || (ask("one") == 404).then_some(()));
+    node.stop();
+}

@@ -135,6 +135,12 @@ impl Tokens {
 }
 
 impl TokenHolder {
+    /// Name of the holder.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Returns true if the token is good for this model.
     #[must_use]
     pub fn may_use(&self, model: &ModelName) -> bool {

@@ -56,7 +56,8 @@ impl Forwarder {
             Ok(body) => self.send(Listener::Data, &parts, body, admitted).await,
             Err(failure) => Err(failure),
         };
-        let mut response = response.unwrap_or_else(|failure| refuse(&parts.uri, &parts.headers, &failure).map(AnswerBody::full));
+        let mut response =
+            response.unwrap_or_else(|failure| refuse(&parts.uri, &parts.headers, &failure).map(AnswerBody::full));
         // The successor may have left part of the body unread.
         if !response.status().is_success() || streamed {
             response.extensions_mut().insert(BodyUnread);

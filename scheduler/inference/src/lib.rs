@@ -5,6 +5,7 @@
 pub mod answer;
 mod api;
 mod api_kind;
+mod arrivals;
 mod aside;
 mod batch;
 mod data;

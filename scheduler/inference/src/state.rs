@@ -1,12 +1,13 @@
 //! State of the APIs: the models of a node, the way to the successor, and what is kept for requests.
 
 use crate::answer::AnswerBody;
+use crate::arrivals::Arrivals;
 use crate::forward::Forwarder;
 use crate::submission::Caller;
 use crate::templates::Templates;
 use bytes::Bytes;
 use hyper::Response;
-use omni_body::{BodyKind, BudgetShare, RequestBody};
+use omni_body::{BodyBudget, BodyKind, RequestBody};
 use omni_request_error::Failure;
 use omni_supervisor::clock::unix_ms;
 use omni_supervisor::model::Model;
@@ -24,18 +25,18 @@ pub struct RunApi {
     node: Arc<Node>,
     forwarder: Forwarder,
     pub(crate) templates: Templates,
-    /// Share of the memory for bodies whose model is not known yet.
-    pub(crate) bodies: Arc<BudgetShare>,
+    /// Memory of bodies whose model is not known yet.
+    pub(crate) arrivals: Arrivals,
     /// Start of this API, in seconds since 1970.
     pub(crate) since: u64,
 }
 
 impl RunApi {
-    /// The API over these models; `forwarder` sends requests to the successor once there is one.
+    /// The API over these models; `forwarder` sends requests to the successor once there is one. `budget`: memory for bodies.
     #[must_use]
-    pub fn new(node: Arc<Node>, forwarder: Forwarder, bodies: Arc<BudgetShare>) -> Self {
+    pub fn new(node: Arc<Node>, forwarder: Forwarder, budget: Arc<BodyBudget>) -> Self {
         let templates = Templates::new(node.launcher.clone());
-        Self { node, forwarder, templates, bodies, since: unix_ms() / 1000 }
+        Self { node, forwarder, templates, arrivals: Arrivals::new(budget), since: unix_ms() / 1000 }
     }
 
     /// The node.

@@ -49,15 +49,21 @@ pub(crate) enum Outcome {
 
 impl Caller<'_> {
     /// Submits a request to a model: `(api, session)` with the hash of the session's name, head and body, the permit of its memory,
-    /// content and deadline.
+    /// content and deadline. From now on the memory counts as the model's.
+    ///
+    /// # Errors
+    /// There is no memory for another body of this model, the client's priority is no number, or the model takes no requests.
     pub(crate) fn submit(
         &self,
         model: &Arc<Model>,
         (api, session): (Api, Option<u64>),
         (head, body): (RequestHead, RequestBody),
-        permit: Option<BodyPermit>,
+        mut permit: Option<BodyPermit>,
         (content, deadline): (&Content, Instant),
     ) -> Result<Submitted, Failure> {
+        if permit.as_mut().is_some_and(|permit| !permit.move_to(&model.body_budget, Instant::now())) {
+            return Err(Failure::NodeBusy);
+        }
         let id = RequestId(NEXT_ID.fetch_add(1, Ordering::Relaxed));
         let (sender, reply) = oneshot::channel();
         let session = session.or_else(|| head::session(&self.parts.headers));

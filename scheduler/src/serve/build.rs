@@ -97,7 +97,7 @@ impl Daemon {
         let node = Node::start(parts, persisted, unfinished).await;
         let control_socket = directories.own_runtime().join(CONTROL_SOCKET);
         let forwarder = Forwarder::new(Arc::clone(&node), Arc::clone(&budget), control_socket.clone());
-        let run = Arc::new(RunApi::new(Arc::clone(&node), forwarder, budget.share()));
+        let run = Arc::new(RunApi::new(Arc::clone(&node), forwarder, Arc::clone(&budget)));
         let (senders, data_inherited, admin_inherited) =
             InheritedSenders::new(share.connections, ADMIN_CONNECTIONS as usize);
         let (listen, acceptor) = (tcp.listen, tls.as_ref().map(Tls::acceptor));

@@ -187,17 +187,20 @@ impl BudgetShare {
 
     /// Reserves so many bytes more, and evicts slow readers for them where that is needed. Returns whether there was room.
     fn reserve(&self, bytes: u64, now: Instant) -> bool {
+        self.reserve_in(&mut self.budget.state(), bytes, now)
+    }
+
+    fn reserve_in(&self, state: &mut State, bytes: u64, now: Instant) -> bool {
         let budget = &self.budget;
-        let mut state = budget.state();
         let Some(victims) = state.victims(self, bytes, budget.limit, now) else {
             budget.metrics.refused.inc();
             return false;
         };
         let victims: Vec<UnreadResponse> = victims.iter().filter_map(|number| state.responses.remove(number)).collect();
         for victim in &victims {
-            budget.change(&mut state, &victim.share, |reserved| reserved - victim.bytes);
+            budget.change(state, &victim.share, |reserved| reserved - victim.bytes);
         }
-        budget.change(&mut state, self, |reserved| reserved + bytes);
+        budget.change(state, self, |reserved| reserved + bytes);
         budget.metrics.evicted.inc_by(victims.len() as u64);
         // Under the lock, not concurrently with the drop of a permit, which clears it: a client that has read all of it after all is
         // not cut off.
@@ -229,6 +232,24 @@ impl BodyPermit {
             self.bytes += bytes;
         }
         has_room
+    }
+
+    /// Moves the memory to another share of the same budget. Returns whether that has room.
+    #[must_use]
+    pub fn move_to(&mut self, share: &Arc<BudgetShare>, now: Instant) -> bool {
+        if Arc::ptr_eq(&self.share, share) {
+            return true;
+        }
+        let (budget, bytes) = (&share.budget, self.bytes);
+        let mut state = budget.state();
+        budget.change(&mut state, &self.share, |reserved| reserved - bytes);
+        if !share.reserve_in(&mut state, bytes, now) {
+            budget.change(&mut state, &self.share, |reserved| reserved + bytes);
+            return false;
+        }
+        drop(state);
+        self.share = Arc::clone(share);
+        true
     }
 
     /// Passes the memory on to a whole response: from now on its client has to read it.

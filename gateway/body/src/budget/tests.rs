@@ -47,6 +47,24 @@ fn slow_readers_of_another_share_are_evicted_too() {
 }
 
 #[test]
+fn memory_moves_to_another_share_that_has_room() {
+    let now = Instant::now();
+    let budget = BodyBudget::new(100, 1, BodyMetrics::default());
+    let (arrivals, model) = (budget.share(), budget.share());
+    let reserved = || [&arrivals, &model].map(|share| share.reserved.load(Ordering::Relaxed));
+    let (mut first, mut second) = (arrivals.body(), arrivals.body());
+    assert!(first.grow(40, now) && first.move_to(&model, now) && first.move_to(&model, now));
+    assert_eq!((reserved(), budget.reserved()), ([0, 40], 40));
+    assert!(second.grow(20, now) && !second.move_to(&model, now), "the model has half at most");
+    assert_eq!((reserved(), budget.reserved(), second.bytes()), ([20, 40], 60, 20));
+    drop(first);
+    assert!(second.move_to(&model, now) && second.grow(30, now));
+    assert_eq!(reserved(), [0, 50]);
+    drop(second);
+    assert_eq!((reserved(), budget.reserved()), ([0, 0], 0));
+}
+
+#[test]
 fn a_request_without_room_is_refused() {
     let (share, now) = (share(10), Instant::now());
     let mut held = share.body();

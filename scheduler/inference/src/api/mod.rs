@@ -296,7 +296,8 @@ impl ApiRequest<'_> {
     /// Receives the whole body.
     async fn receive_whole(&self, incoming: &mut IncomingBody) -> Result<(Bytes, BodyPermit), Failure> {
         let (unread, deadline) = (incoming.take()?, self.arrived + BODY_TIME);
-        let received = receive_whole(self.parts, unread, LONGEST_BODY, &self.api.bodies, deadline).await?;
+        let share = self.api.arrivals.share(self.holder.map(|holder| &**holder));
+        let received = receive_whole(self.parts, unread, LONGEST_BODY, &share, deadline).await?;
         *incoming = IncomingBody::Complete;
         Ok(received)
     }
