@@ -1,7 +1,7 @@
 //! Memory of bodies whose models are not known yet, since a body names its model.
 //!
-//! Invariant: whatever the holder of a token sends, the next one finds room. Clients without a token cannot be told apart: they have
-//! one share together.
+//! Invariant: whatever the holder of a token sends, the next one finds room. Clients without a token cannot be told
+//! apart: they have one share together.
 
 use omni_auth::TokenHolder;
 use omni_body::{BodyBudget, BudgetShare};

@@ -1,7 +1,7 @@
 //! Headers of a client's request: those for this node (timeout, priority, session, request id), and the head for the model.
 //!
-//! Invariants: a timeout or priority that is no number is refused, and one that is too large is cut to the limit of the manifest; a
-//! request id that is not valid is replaced; credentials reach no model.
+//! Invariants: a timeout or priority that is no number is refused, and one that is too large is cut to the limit of the
+//! manifest; a request id that is not valid is replaced; credentials reach no model.
 
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;

@@ -41,8 +41,8 @@ impl InFlightRequest {
         Self { model: Arc::clone(model), api, id, arrived, deadline, reason, unacknowledged: 0, permit, expiry: None }
     }
 
-    /// Cancels the request at its deadline if it has not ended by then. A streamed answer needs this: its body is polled only
-    /// while the client reads.
+    /// Cancels the request at its deadline if it has not ended by then. A streamed answer needs this: its body is
+    /// polled only while the client reads.
     pub(crate) fn cancel_at_deadline(&mut self) {
         let (model, id, deadline) = (Arc::clone(&self.model), self.id, self.deadline);
         let expiry = tokio::spawn(async move {

@@ -32,7 +32,8 @@ pub struct RunApi {
 }
 
 impl RunApi {
-    /// The API over these models; `forwarder` sends requests to the successor once there is one. `budget`: memory for bodies.
+    /// The API over these models; `forwarder` sends requests to the successor once there is one. `budget`: memory for
+    /// bodies.
     #[must_use]
     pub fn new(node: Arc<Node>, forwarder: Forwarder, budget: Arc<BodyBudget>) -> Self {
         let templates = Templates::new(node.launcher.clone());

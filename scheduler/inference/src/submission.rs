@@ -52,7 +52,8 @@ impl Caller<'_> {
     /// content and deadline. From now on the memory counts as the model's.
     ///
     /// # Errors
-    /// There is no memory for another body of this model, the client's priority is no number, or the model takes no requests.
+    /// There is no memory for another body of this model, the client's priority is no number, or the model takes no
+    /// requests.
     pub(crate) fn submit(
         &self,
         model: &Arc<Model>,

@@ -1,8 +1,8 @@
 //! Answers of completions: server-sent events, or one document.
 //!
-//! Choices are numbered by prompt, then by answer: with two answers to each prompt, 2 and 3 belong to the second prompt. A repeated prompt
-//! (`echo`) is the first event of its choices. Only text has a place in this API: reasoning and calls that a model reports apart from
-//! its text are left out.
+//! Choices are numbered by prompt, then by answer: with two answers to each prompt, 2 and 3 belong to the second
+//! prompt. A repeated prompt (`echo`) is the first event of its choices. Only text has a place in this API: reasoning
+//! and calls that a model reports apart from its text are left out.
 
 use crate::chat::finish_reason;
 use crate::completion::answer::{TextCompletion, TextLogprobs};

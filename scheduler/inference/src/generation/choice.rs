@@ -283,7 +283,8 @@ impl Parts {
 }
 
 impl EngineCalls {
-    /// The calls in an answer to this prompt. `api_has_calls`: the client's API has a place for them. Their ids are made from the seed.
+    /// The calls in an answer to this prompt. `api_has_calls`: the client's API has a place for them. Their ids are
+    /// made from the seed.
     pub(crate) fn new(prompt: &Prompt, api_has_calls: bool, seed: u64) -> Self {
         let most = match prompt {
             _ if !api_has_calls => 0,

@@ -41,7 +41,8 @@ pub(super) struct ChoiceBody {
 /// tokens in a client's text are broken by an invisible character. `share`: memory of the model's bodies.
 ///
 /// # Errors
-/// The conversation cannot be rendered: by the client's fault, or by the template's. There is no memory for its choices.
+/// The conversation cannot be rendered, by the client's fault or by the template's; or there is no memory for its
+/// choices.
 pub(super) async fn prepare(
     model: &TextModel,
     (render, literal_ranges): (Render, bool),
@@ -149,8 +150,8 @@ fn input(
     Ok(PreparedPrompt { choices: choice_bodies(input, request.choices, share)?, tokens, in_reasoning })
 }
 
-/// Bodies of all choices of a prompt. To the client's seed the number of the choice is added: the same seed would give the
-/// same text again.
+/// Bodies of all choices of a prompt. To the client's seed the number of the choice is added: the same seed would give
+/// the same text again.
 fn choice_bodies(
     mut input: GenerationInput<'_>,
     choices: u32,
