@@ -16,6 +16,7 @@ use omni_inference::answer::json_body;
 use omni_inference::head::{head, priority, request_id, session, timeout};
 use omni_ingress::body::{self, BodyLimits, STREAM_FROM, bypass_length, is_json};
 use omni_ingress::{ConnectionLimits, http_builder};
+use omni_request_error::Failure;
 use omni_supervisor::model::content::Content;
 use omni_workers_ai::{error_response, model_of};
 use serde_json::Value;
@@ -108,8 +109,11 @@ async fn serve(world: &World, request: Request<Incoming>) -> Response<AnswerBody
     assert!(method == Method::POST && is_route(path), "{method} {path}");
     assert_eq!(decoded(path).as_deref(), Some(name.as_str().as_bytes()), "{path}");
     assert!(Path::new(name.as_str()).components().all(|part| matches!(part, Component::Normal(_))), "{name}");
-    terms(&parts.headers, &world.content);
-    let deadline = Instant::now() + timeout(&parts.headers, &world.content);
+    let time = match terms(&parts.headers, &world.content) {
+        Ok(time) => time,
+        Err(failure) => return refused(error_response(&failure).map(AnswerBody::full)),
+    };
+    let deadline = Instant::now() + time;
     let limits = &world.content.manifest.limits;
     let limits = BodyLimits { bytes: limits.body.bytes(), hand_over: limits.body_handover };
     let taken = match body::receive(&parts, None, body, limits, &world.room, deadline).await {
@@ -135,15 +139,32 @@ fn refused(response: Response<AnswerBody>) -> Response<AnswerBody> {
     response
 }
 
-/// Terms that a client may choose: within what the manifest allows, and exactly as sent where that is a number.
-fn terms(headers: &HeaderMap, content: &Content) {
+/// Terms that a client may choose: within what the manifest allows, exactly as sent where that is a whole number, refused
+/// where it is none. Returns the time for the request.
+fn terms(headers: &HeaderMap, content: &Content) -> Result<Duration, Failure> {
     let (most, highest) = (content.manifest.timeouts.request, content.manifest.scaling.priority);
-    let said = |name: &str| headers.get(name)?.to_str().ok()?.trim().parse::<u64>().ok();
-    let asked = said("x-omni-timeout-ms").map_or(most, |ms| Duration::from_millis(ms.max(1)).min(most));
-    assert_eq!(timeout(headers, content), asked);
-    let level = said("x-omni-priority").and_then(|level| u8::try_from(level).ok()).unwrap_or(0);
-    assert_eq!(priority(headers, content), level.min(highest));
+    let asked = timeout(headers, content);
+    match said(headers, "x-omni-timeout-ms") {
+        Some(None) => assert!(asked.is_err()),
+        Some(Some(ms)) => assert_eq!(asked, Ok(Duration::from_millis(ms.max(1)).min(most))),
+        None => assert_eq!(asked, Ok(most)),
+    }
+    let level = priority(headers, content);
+    match said(headers, "x-omni-priority") {
+        Some(None) => assert!(level.is_err()),
+        Some(Some(said)) => assert_eq!(level, Ok(u8::try_from(said).unwrap_or(u8::MAX).min(highest))),
+        None => assert_eq!(level, Ok(0)),
+    }
     assert_eq!(session(headers).is_some(), headers.contains_key("x-session-affinity"));
+    level.and(asked)
+}
+
+/// The whole number in a header, the largest for one beyond that. `Some(None)`: it is no number.
+fn said(headers: &HeaderMap, name: &str) -> Option<Option<u64>> {
+    let text = String::from_utf8_lossy(headers.get(name)?.as_bytes()).into_owned();
+    let digits = text.trim_matches(|letter: char| letter.is_ascii_whitespace());
+    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    Some(is_number.then(|| digits.parse().unwrap_or(u64::MAX)))
 }
 
 /// The model's head is readable, repeats the client's values, and has no credentials in it.
