@@ -236,3 +236,37 @@ fn a_template_that_cannot_be_used_fails_its_own_model_alone() {
     let refused = node.model("broken").directory.refused.unwrap();
     assert!(refused.starts_with("line 1 of the chat template: "), "{refused}");
 }
+
+/// Answers its prompt.
+const ECHO: &str = "from omni import TextGeneration\ndef handle_request(request: TextGeneration, context):\n    yield request.prompt or str(request.messages)\n";
+
+#[test]
+fn tools_are_refused_where_the_template_has_no_place_for_them() {
+    const KIND: &str = "[model]\nkind = \"text-generation\"\n";
+    /// The handler reads the tools, and yields calls.
+    const OWN: &str = "[model]\nkind = \"text-generation\"\n[chat]\ntool-parser = \"none\"\n";
+    const PLAIN: &str = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    let files = |template| [("model.py", ECHO), ("omni.toml", KIND), ("chat_template.jinja", template)];
+    let node = Node::builder()
+        .model("plain", &files(PLAIN))
+        .model("tooled", &files("{{ tools | tojson }}"))
+        .model("handler", &[("model.py", ECHO), ("omni.toml", OWN), ("chat_template.jinja", PLAIN)])
+        .model("faulty", &files("{{ messages[0].rol.x }}"))
+        .start();
+    let ask = |model: &str, choice: &str| {
+        let tool = json!({"type": "function", "function": {"name": "moo", "parameters": {"type": "object"}}});
+        let messages = json!([{"role": "user", "content": "hello"}]);
+        let body = json!({"model": model, "messages": messages, "tools": [tool], "tool_choice": choice}).to_string();
+        let headers = [("content-type", "application/json"), ("x-request-id", "asked-once")];
+        node.http().request("POST", "/v1/chat/completions", &headers, body.as_bytes())
+    };
+    let refused = ask("plain", "auto");
+    assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("tools")), "{}", refused.text());
+    for (model, choice) in [("plain", "none"), ("tooled", "auto"), ("handler", "auto")] {
+        assert_eq!(ask(model, choice).status, 200, "{model}");
+    }
+
+    assert_eq!(ask("faulty", "none").status, 500);
+    let log = node.omnictl(["logs", "faulty", "--request", "asked-once"]).stdout;
+    assert!(log.contains("cannot be rendered: line 1 of the chat template"), "the author is told: {log}");
+}

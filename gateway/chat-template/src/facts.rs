@@ -78,6 +78,8 @@ pub struct Facts {
     pub renders_calls: bool,
     /// Offered tools are printed.
     pub renders_tools: bool,
+    /// The template reads `tools`.
+    pub reads_tools: bool,
     /// The template reads `documents`.
     pub reads_documents: bool,
     /// Fields of a message in which the template looks for reasoning.
@@ -110,6 +112,7 @@ pub(crate) fn probe(survey: &Survey, render: Render<'_>) -> Facts {
     let mut facts = Facts { absent: Absent::Empty, absent_alone: Absent::Empty, ..Facts::default() };
     facts.reasoning =
         ["reasoning_content", "thinking", "reasoning"].into_iter().filter(|name| survey.mentions(name)).collect();
+    facts.reads_tools = survey.names.contains("tools");
     facts.reads_documents = survey.names.contains("documents");
     facts.user = contents(render, &facts, Role::User);
     facts.system = contents(render, &facts, Role::System);

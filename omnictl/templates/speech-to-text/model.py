@@ -18,7 +18,7 @@ def handle_request(request: SpeechToText, context):
             seconds = file.getnframes() / file.getframerate()
             samples = file.readframes(file.getnframes())
     except (wave.Error, EOFError, ZeroDivisionError) as err:
-        raise errors.BadRequest(f"this model hears WAV files: {err}", "file") from None
+        raise errors.BadRequest(f"this model hears WAV files: {str(err) or 'it ends too early'}", "file") from None
     text = transcribe(samples, seconds)
     return Transcription(text, request.language or "en", seconds, [Segment(0, seconds, text)])
 

@@ -9,13 +9,13 @@ use omni_supervisor::model::Model;
 pub(crate) fn count_failure(model: &Model, api: Api, failure: &Failure, id: &[u8]) {
     count(model, api, failure);
     if matches!(failure, Failure::Died | Failure::AnswerNotSendable(_)) {
-        log_for_author(model, failure, id);
+        log_for_author(model, failure.to_string(), id);
     }
 }
 
-/// Adds a failure to the model's log, where its author sees it.
-fn log_for_author(model: &Model, failure: &Failure, id: &[u8]) {
-    let (unix_ms, stream, text) = (unix_ms(), "node".to_owned(), failure.to_string());
+/// Adds the reason for a failure to the model's log, where its author sees it.
+pub(crate) fn log_for_author(model: &Model, text: String, id: &[u8]) {
+    let (unix_ms, stream) = (unix_ms(), "node".to_owned());
     let request_id = Some(String::from_utf8_lossy(id).into_owned());
     let entry = omni_control_api::LogEntry { unix_ms, instance: String::new(), stream, request_id, text };
     model.logs.push(entry);

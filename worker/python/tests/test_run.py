@@ -298,3 +298,28 @@ def test_the_command_line():
     assert run().returncode == 2
     wrong = run("run", "/no/such/directory")
     assert (wrong.returncode, "is not a directory" in wrong.stderr) == (2, True)
+
+
+def test_a_port_in_use_is_one_line(tmp_path):
+    directory = tmp_path / "moo"
+    directory.mkdir()
+    write_model(directory, "def handle_request(request, context):\n    return 1\n")
+    with running(directory) as (_, port):
+        command = [sys.executable, "-m", "omni", "run", str(directory), "--port", str(port)]
+        second = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    assert second.returncode == 1
+    assert second.stderr.startswith(f"port {port} cannot be used: ") and second.stderr.count("\n") == 1, second.stderr
+
+
+@pytest.mark.parametrize("name", ["x-omni-timeout-ms", "x-omni-priority"])
+@pytest.mark.parametrize("value", ["1.5", "-5", "soon", "\u0661"])
+def test_a_header_that_is_no_whole_number_is_refused(tmp_path, name, value):
+    directory = tmp_path / "moo"
+    directory.mkdir()
+    write_model(directory, "def handle_request(request, context):\n    return 1\n")
+    with running(directory) as (_, port):
+        server = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        status, _, body = ask(server, 1, [(name, value.encode().decode("latin-1"))])
+        server.close()
+    message = f"the header `{name}` has to be a whole number, such as 1"
+    assert (status, json.loads(body)) == (400, failure(5004, message))

@@ -52,7 +52,11 @@ def serve(directory: Path, port: int, reload: bool) -> int:
     if told is None and not reload:
         return 1
     values = told or manifest.Manifest({})
-    server = Server(directory, values, port, None if inherited is None else int(inherited))
+    try:
+        server = Server(directory, values, port, None if inherited is None else int(inherited))
+    except (OSError, OverflowError) as err:
+        print(f"port {port} cannot be used: {err}; choose another one with --port", file=sys.stderr, flush=True)
+        return 1
     successor = Successor(server)
     server.on_stuck = successor.after_a_stuck_handler
     if inherited is None:

@@ -208,9 +208,20 @@ class Handler(BaseHTTPRequestHandler):
             raise ValueError("the body broke off")
         return data
 
+    def _number(self, name: str) -> float | None:
+        """The whole number in a header."""
+        told = self.headers.get(name)
+        if told is None:
+            return None
+        digits = told.strip(" \t")
+        if not (digits.isascii() and digits.isdigit()):
+            raise Refused(400, 5004, f"the header `{name}` has to be a whole number, such as 1")
+        return float(digits)
+
     def _head(self, id: str, begun: float) -> Head:
         manifest, headers = self.server.manifest, self.headers
-        told = headers.get("x-omni-timeout-ms", "")
-        timeout = min(manifest.timeout, int(told) / 1000) if told.isdigit() and int(told) else manifest.timeout
+        asked = self._number("x-omni-timeout-ms")
+        self._number("x-omni-priority")  # there is one request at a time
+        timeout = manifest.timeout if asked is None else min(manifest.timeout, max(asked, 1) / 1000)
         kept = [pair for pair in headers.items() if pair[0].lower() not in (*_CREDENTIALS, *_HOPS)]
         return Head(id, kept, headers.get("x-session-affinity"), begun + timeout)

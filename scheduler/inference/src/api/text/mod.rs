@@ -12,6 +12,7 @@ use crate::generation::stream::GenerationBody;
 use crate::generation::whole::collect;
 use crate::generation::{Event, Generation};
 use crate::head;
+use crate::outcome::log_for_author;
 use crate::passed::observe;
 use crate::state::RunApi;
 use crate::submission::{Caller, Outcome, Submitted};
@@ -156,8 +157,9 @@ impl TextRequest<'_> {
         let request = (&self.request, &self.model.body_budget);
         let mut prompts = Vec::with_capacity(self.request.prompts.len());
         for prompt in &self.request.prompts {
-            let literals = self.has(Capability::LiteralRanges);
-            prompts.push(prepare(text_model, (chat.render, literals), request, prompt, now).await?);
+            let form = (chat.render, self.has(Capability::LiteralRanges), chat.tool_parser == "none");
+            let on_fault = |why| log_for_author(self.model, why, self.caller.id);
+            prompts.push(prepare(text_model, form, request, prompt, (now, on_fault)).await?);
         }
         Ok(prompts)
     }

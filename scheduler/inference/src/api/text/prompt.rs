@@ -38,17 +38,19 @@ pub(super) struct ChoiceBody {
 }
 
 /// Prepares one prompt of a request. `literal_ranges`: the engine can encode ranges of the prompt as plain text; otherwise control
-/// tokens in a client's text are broken by an invisible character. `share`: memory of the model's bodies.
+/// tokens in a client's text are broken by an invisible character. `tools_by_handler`: the handler reads the tools itself. `share`: memory of the model's bodies.
+///
+/// `on_fault` gets a message for the model's author when it is the template's fault.
 ///
 /// # Errors
 /// The conversation cannot be rendered, by the client's fault or by the template's; or there is no memory for its
 /// choices.
 pub(super) async fn prepare(
     model: &TextModel,
-    (render, literal_ranges): (Render, bool),
+    (render, literal_ranges, tools_by_handler): (Render, bool, bool),
     (request, share): (&GenerationRequest, &Arc<BudgetShare>),
     prompt: &Prompt,
-    now: i64,
+    (now, on_fault): (i64, impl FnOnce(String)),
 ) -> Result<PreparedPrompt, Failure> {
     let input = |source, chat, in_reasoning| input((request, share), source, chat, in_reasoning);
     match (prompt, render) {
@@ -60,7 +62,12 @@ pub(super) async fn prepare(
                 let why = "the model has no chat template: send a `prompt` to `/v1/completions`, or to `/ai/run` with `raw: true`";
                 return Err(InvalidRequest::unsupported("messages", why).into());
             };
-            let rendered = model.render(&template, chat, now).await.map_err(|error| failure(&error))?;
+            let offers_tools = !chat.tools.is_empty() && chat.tool_choice != ToolChoice::None;
+            if offers_tools && !tools_by_handler && !template.facts(chat).reads_tools {
+                let why = "the chat template of this model has no place for tools: it does not call functions";
+                return Err(InvalidRequest::unsupported("tools", why).into());
+            }
+            let rendered = model.render(&template, chat, now).await.map_err(|error| failure(&error, on_fault))?;
             let safe = if literal_ranges { Cow::Borrowed(&*rendered.prompt) } else { template.neutralised(&rendered) };
             let ranges: &[_] = if literal_ranges { &rendered.literals } else { &[] };
             input(Source::Text(&safe, ranges), Some(chat), rendered.reasoning_open)
@@ -76,12 +83,12 @@ enum Source<'a> {
     Messages(&'a Chat),
 }
 
-fn failure(error: &RenderError) -> Failure {
+fn failure(error: &RenderError, on_fault: impl FnOnce(String)) -> Failure {
     match error {
         RenderError::Refused { message, line: _ } => InvalidRequest::new("messages", message).into(),
         RenderError::Invalid(invalid) => invalid.clone().into(),
         RenderError::Template { .. } | RenderError::OutOfFuel { .. } | RenderError::TooLong { .. } => {
-            tracing::warn!(error = omni_log::chain(error), "a conversation cannot be rendered");
+            on_fault(format!("the conversation cannot be rendered: {}", omni_log::chain(error)));
             Failure::Raised
         }
     }
