@@ -7,7 +7,7 @@ use crate::facts::{Absent, Arguments, CallIds, Contents, Facts};
 use crate::json;
 use crate::syntax::rewrite::GUARD;
 use minijinja::value::Value;
-use omni_generation::{Chat, Content, InvalidRequest, Message, Part, Role, ToolCall, ToolChoice};
+use omni_generation::{Chat, Content, InvalidRequest, Message, Part, Role, ToolCall};
 use serde_json::value::RawValue;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,8 +62,7 @@ pub(crate) fn variables(form: Form<'_>, chat: &Chat) -> Result<Variables, Invali
     }
     root.push(("strftime_now".into(), strftime_now(form.now)));
     root.push(("messages".into(), builder.messages(chat)?));
-    let offered = !chat.tools.is_empty() && chat.tool_choice != ToolChoice::None;
-    let tools = if offered { builder.tools(chat)? } else { Value::from(()) };
+    let tools = if chat.offers_tools() { builder.tools(chat)? } else { Value::from(()) };
     root.push(("tools".into(), tools));
     root.push((DOCUMENTS.into(), Value::from(())));
     root.push(("add_generation_prompt".into(), Value::from(!chat.template.continue_final_message)));

@@ -12,7 +12,7 @@ use crate::source::TemplateSource;
 use crate::syntax::rewrite::unix_lines;
 use crate::syntax::survey::Survey;
 use minijinja::value::{Value, ValueKind, merge_maps};
-use omni_generation::{Chat, Content, InvalidRequest, Message, Part, ToolChoice};
+use omni_generation::{Chat, Content, InvalidRequest, Message, Part};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -246,7 +246,7 @@ impl ChatTemplate {
 
     /// Name of the template of a conversation.
     pub(crate) fn variant_name(&self, chat: &Chat) -> &'static str {
-        if self.tool_use.is_some() && is_offered(chat) { "tool_use" } else { "default" }
+        if self.tool_use.is_some() && chat.offers_tools() { "tool_use" } else { "default" }
     }
 
     /// Special tokens that a template prints and the configuration lacks: name of the template, of the token, and first line.
@@ -258,7 +258,7 @@ impl ChatTemplate {
     }
 
     fn variant(&self, chat: &Chat) -> &Variant {
-        self.tool_use.as_ref().filter(|_| is_offered(chat)).unwrap_or(&self.default)
+        self.tool_use.as_ref().filter(|_| chat.offers_tools()).unwrap_or(&self.default)
     }
 
     fn begins(&self, prompt: &str) -> bool {
@@ -288,10 +288,6 @@ impl Variant {
         let missing = missing.map(|name| (name, line(name))).collect();
         Ok(Self { compiled, facts, searched: survey.searched, missing })
     }
-}
-
-fn is_offered(chat: &Chat) -> bool {
-    !chat.tools.is_empty() && chat.tool_choice != ToolChoice::None
 }
 
 /// Bytes of a conversation, roughly.

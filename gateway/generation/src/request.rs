@@ -56,6 +56,14 @@ pub struct Chat {
     pub template: TemplateOptions,
 }
 
+impl Chat {
+    /// Returns whether the model may call tools in its answer.
+    #[must_use]
+    pub fn offers_tools(&self) -> bool {
+        !self.tools.is_empty() && self.tool_choice != ToolChoice::None
+    }
+}
+
 /// Options of the chat template that a client may set.
 #[derive(Debug, Clone, Default)]
 pub struct TemplateOptions {

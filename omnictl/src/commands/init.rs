@@ -55,10 +55,9 @@ fn files(kind: Kind) -> Vec<(&'static str, String)> {
 
 /// A template's text with the model's kind in the place of the default, where it is a manifest.
 fn of_kind(text: &str, kind: Kind) -> String {
-    let line = |line: &str| match kind {
-        Kind::Custom => line.to_owned(),
-        _ if line.starts_with(KIND) => format!("kind = \"{}\"\n", kind.name()),
-        _ => line.to_owned(),
+    let line = |line: &str| {
+        let is_replaced = kind != Kind::Custom && line.starts_with(KIND);
+        if is_replaced { format!("kind = \"{}\"\n", kind.name()) } else { line.to_owned() }
     };
     text.split_inclusive('\n').map(line).collect()
 }

@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::facts::{Absent, Arguments, CallIds, Contents};
-use omni_generation::{Content, InvalidCode, Message, Part, Role, TemplateOptions, Tool, ToolCall};
+use omni_generation::{Content, InvalidCode, Message, Part, Role, TemplateOptions, Tool, ToolCall, ToolChoice};
 use proptest::prelude::*;
 use serde_json::value::RawValue;
 

@@ -38,9 +38,8 @@ pub(super) struct ChoiceBody {
 }
 
 /// Prepares one prompt of a request. `literal_ranges`: the engine can encode ranges of the prompt as plain text; otherwise control
-/// tokens in a client's text are broken by an invisible character. `tools_by_handler`: the handler reads the tools itself. `share`: memory of the model's bodies.
-///
-/// `on_fault` gets a message for the model's author when it is the template's fault.
+/// tokens in a client's text are broken by an invisible character. `tools_by_handler`: the handler reads the tools itself.
+/// `share`: memory of the model's bodies. `on_fault` gets a message for the model's author when it is the template's fault.
 ///
 /// # Errors
 /// The conversation cannot be rendered, by the client's fault or by the template's; or there is no memory for its
@@ -62,8 +61,7 @@ pub(super) async fn prepare(
                 let why = "the model has no chat template: send a `prompt` to `/v1/completions`, or to `/ai/run` with `raw: true`";
                 return Err(InvalidRequest::unsupported("messages", why).into());
             };
-            let offers_tools = !chat.tools.is_empty() && chat.tool_choice != ToolChoice::None;
-            if offers_tools && !tools_by_handler && !template.facts(chat).reads_tools {
+            if chat.offers_tools() && !tools_by_handler && !template.facts(chat).reads_tools {
                 let why = "the chat template of this model has no place for tools: it does not call functions";
                 return Err(InvalidRequest::unsupported("tools", why).into());
             }
