@@ -158,6 +158,31 @@ fn a_deadline_ends_a_stream_with_an_error() {
     assert_eq!((answer.status, &answer.json()["error"]["code"]), (504, &json!("timeout")));
 }
 
+#[test]
+fn each_request_of_a_client_has_one_outcome() {
+    let node = node().start();
+    let headers = [("content-type", "application/json")];
+    let late = [("x-omni-timeout-ms", "300"), ("content-type", "application/json")];
+    let prompt =
+        |text: &str, stream: bool| json!({ "model": "text", "prompt": text, "max_tokens": 1000, "stream": stream });
+    let four = json!({ "model": "text", "prompt": "whole", "n": 4 });
+    assert_eq!(node.http().post("/v1/completions", &four).status, 200);
+    for stream in [false, true] {
+        let body = prompt("whole", stream).to_string();
+        assert_eq!(node.http().request("POST", "/v1/completions", &headers, body.as_bytes()).status, 200);
+        let body =
+            json!({ "model": "text", "prompt": ["x", "y"], "n": 2, "max_tokens": 1000, "stream": stream }).to_string();
+        let _ = node.http().open("POST", "/v1/completions", &late, body.as_bytes()).whole();
+        assert_eq!(node.http().post("/v1/completions", &prompt("number", stream)).status, 500);
+    }
+    let hangs_up = prompt("x", true).to_string();
+    let mut stream = node.http().open("POST", "/v1/completions", &headers, hangs_up.as_bytes());
+    assert!(stream.chunk().unwrap().is_some());
+    drop(stream);
+    wait_for("the last to be counted", PATIENCE, || (node.outcomes("text", "openai")[3] == 3).then_some(()));
+    assert_eq!(node.outcomes("text", "openai"), [3, 2, 0, 3], "ok, error, refused, cancelled");
+}
+
 /// Answers with its seed.
 const SEEDED: &str = "
 from omni import TextGeneration

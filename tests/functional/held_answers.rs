@@ -120,3 +120,36 @@ fn calls_of_the_model_keep_to_what_the_client_has_asked_for() {
     assert_eq!(ask("two calls", json!({ "tool_choice": "none" })).0, 500);
     assert_eq!(ask("ended", json!({ "tool_choice": "none" })), (200, None));
 }
+
+/// What waits in a queue is counted with all that the node holds of it.
+#[test]
+fn what_a_small_body_becomes_counts_while_it_waits() {
+    let manifest =
+        format!("{MANIFEST}[scaling]\nconcurrency = 1\nqueue = 4096\n").replace("[scaling]\nconcurrency = 4\n", "");
+    let manifest = manifest.replace("\"logprobs\"", "\"logprobs\", \"json-schema\"");
+    let node = Node::builder().config(MEMORY).model("text", &[("model.py", CODE), ("omni.toml", &manifest)]).start();
+    let held = || {
+        let metrics = node.admin().get("/metrics").text();
+        let line = metrics.lines().find_map(|line| line.strip_prefix("omni_bodies_held_bytes ")).unwrap().to_owned();
+        line.parse::<f64>().unwrap()
+    };
+    let busy = json!({ "model": "text", "prompt": "tokens", "stream": true, "max_tokens": 1_000_000 }).to_string();
+    let mut running =
+        node.http().open("POST", "/v1/completions", &[("content-type", "application/json")], busy.as_bytes());
+    assert!(running.chunk().unwrap().is_some());
+    let (before, resident) = (held(), peak(&node));
+    let schema = json!({ "type": "object", "description": "d".repeat(200_000) });
+    let many = json!({
+        "model": "text",
+        "prompt": vec!["x"; 128],
+        "response_format": { "type": "json_schema", "json_schema": { "name": "s", "schema": schema } },
+    });
+    let waiting: Vec<_> = (0..8).map(|_| node.http().send_to("/v1/completions", &many)).collect();
+    let refused = node.http().post("/v1/completions", &many);
+    assert_eq!(refused.status, 503, "{}", refused.text());
+    let (counted, grown) = ((held() - before) / 1_048_576.0, peak(&node) - resident);
+    assert!(counted > 20.0, "{counted} MiB");
+    assert!((grown as f64) < counted * 1.5 + 30.0, "{grown} MiB for {counted}");
+    drop((waiting, running));
+    wait_for("all to be given back", PATIENCE, || (held() == 0.0).then_some(()));
+}

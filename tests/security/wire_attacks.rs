@@ -230,6 +230,33 @@ def handle_request(request, context):
     node.stop();
 }
 
+/// The client has all of the announced bytes, and the handler still runs.
+#[test]
+fn an_answer_whose_end_does_not_come_is_cancelled_at_its_deadline() {
+    let model = SOCKETS.to_owned()
+        + r#"
+from omni._engine import answer, wire
+
+def handle_request(request, context):
+    if request.body.json == "well":
+        return "well"
+    head = answer._head({"length": 5})
+    begin = wire.frame(wire.STREAM, wire.BYTES, 200, number(), head)
+    data().sendall(begin + frame(18, wire.BYTES, 0, 5, b"hello"))
+    time.sleep(3600)
+"#;
+    let node = with_neighbour().model("endless", &[("model.py", &model), ("omni.toml", SHORT)]).start();
+    assert_eq!(post(&node, "endless", &json!("well")).json()["result"], "well");
+    let answer = post(&node, "endless", &json!("no end"));
+    assert_eq!((answer.status, answer.text()), (200, "hello".to_owned()), "{}", node.log());
+    // It is the only one at a time, and its place is free again only once it has ended.
+    let well = || (post(&node, "endless", &json!("well")).status == 200).then_some(());
+    wait_for("the next request to be answered", PATIENCE, well);
+    let [ok, error, ..] = node.outcomes("endless", "run");
+    assert_eq!((ok, error), (3, 0), "the client has a whole answer");
+    node.stop();
+}
+
 /// The announced size is room that others cannot have, and a second answer without room is refused at once.
 #[test]
 fn an_incomplete_answer_counts_from_its_beginning() {

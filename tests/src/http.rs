@@ -82,10 +82,18 @@ impl Client {
     /// When it cannot be sent.
     #[must_use]
     pub fn send(&self, model: &str, body: &Value) -> BufReader<TcpStream> {
+        self.send_to(&format!("/ai/run/{model}"), body)
+    }
+
+    /// Request with a body of JSON to a path, whose answer is not awaited.
+    #[must_use]
+    pub fn send_to(&self, path: &str, body: &Value) -> BufReader<TcpStream> {
         let mut connection = self.connect();
         let body = body.to_string();
-        let head =
-            format!("POST /ai/run/{model} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", body.len());
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
         connection.write_all(format!("{head}{body}").as_bytes()).expect("the request is sent");
         BufReader::new(connection)
     }

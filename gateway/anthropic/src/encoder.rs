@@ -6,7 +6,7 @@
 
 use crate::AnswerHead;
 use crate::answer::{Message, Usage, stop_reason, stop_sequence};
-use crate::error::ErrorBody;
+use crate::error::{ErrorBody, message};
 use bytes::{BufMut, BytesMut};
 use omni_codec::event::{put_event, put_json, put_number, put_string};
 use omni_generation::encoder::StreamFailure;
@@ -145,7 +145,8 @@ impl ResponseEncoder for AnthropicEncoder {
     }
 
     fn error(&mut self, failure: &StreamFailure<'_>, out: &mut BytesMut) {
-        put_event("error", &ErrorBody::new(failure.status, failure.message, None), out);
+        let StreamFailure { failure, request_id } = *failure;
+        put_event("error", &ErrorBody::new(failure.status(), &message(failure), request_id), out);
     }
 
     fn whole(&mut self, completion: &Completion, out: &mut BytesMut) {

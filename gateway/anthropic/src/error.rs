@@ -39,8 +39,14 @@ impl<'a> ErrorBody<'a> {
 /// The error response of a failure. The clients of this API read the id of the request from the body too.
 #[must_use]
 pub fn error_response(failure: &Failure, request_id: Option<&str>) -> Response<Bytes> {
-    // The API has no field for the parameter.
-    let message = match failure {
+    let message = message(failure);
+    let body = ErrorBody::new(failure.status(), &message, request_id);
+    omni_codec::failure_response(failure, Bytes::from(serde_json::to_vec(&body).unwrap_or_default()))
+}
+
+/// Message of a failure. The API has no field for the parameter.
+pub(crate) fn message(failure: &Failure) -> String {
+    match failure {
         // Clients know this failure by the beginning of its message.
         Failure::InvalidRequest(invalid) if invalid.code == InvalidCode::ContextLength => {
             format!("prompt is too long: {}", invalid.message)
@@ -52,9 +58,7 @@ pub fn error_response(failure: &Failure, request_id: Option<&str>) -> Response<B
             _ => invalid.message.clone(),
         },
         failure => failure.to_string(),
-    };
-    let body = ErrorBody::new(failure.status(), &message, request_id);
-    omni_codec::failure_response(failure, Bytes::from(serde_json::to_vec(&body).unwrap_or_default()))
+    }
 }
 
 fn class(status: u16) -> &'static str {

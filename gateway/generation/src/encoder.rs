@@ -5,6 +5,7 @@ use crate::delta::Delta;
 use crate::finish::{Finish, Usage};
 use crate::piece::TokenInfo;
 use bytes::BytesMut;
+use omni_request_error::Failure;
 
 /// Renderer of one streamed answer as server-sent events.
 ///
@@ -43,8 +44,8 @@ pub trait ResponseEncoder: Send {
 /// Failure of an answer whose beginning the client has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamFailure<'a> {
-    /// Message for the client.
-    pub message: &'a str,
-    /// HTTP status that the failure would have had.
-    pub status: u16,
+    /// Cause.
+    pub failure: &'a Failure,
+    /// Id of the request, if it is text.
+    pub request_id: Option<&'a str>,
 }

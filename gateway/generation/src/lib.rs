@@ -15,6 +15,7 @@
 //! | [`guard`] | rules kept for every engine: stop strings, whole characters, token limit, one end |
 //! | [`encoder`] | what the codec of an API renders |
 //! | [`completion`] | a whole answer, collected from deltas |
+//! | `size` | memory of a request |
 //! | [`values`] | bound of the JSON values that a client may send |
 //! | [`capability`] | parameters that an engine honours |
 #![forbid(unsafe_code)]
@@ -28,6 +29,7 @@ pub mod guard;
 pub mod message;
 pub mod piece;
 pub mod request;
+mod size;
 pub mod values;
 
 pub use capability::{Capabilities, Capability};
@@ -35,7 +37,7 @@ pub use completion::{Choice, Completion};
 pub use delta::Delta;
 pub use encoder::ResponseEncoder;
 pub use finish::{Finish, FinishReason, Usage};
-pub use guard::{GuardLimits, OutputGuard};
+pub use guard::{GuardLimits, OutputGuard, StopStrings};
 pub use message::{Content, Message, Part, Role, Tool, ToolCall, ToolChoice};
 pub use omni_request_error::{InvalidCode, InvalidRequest};
 pub use piece::{Alternative, Piece, TokenInfo};

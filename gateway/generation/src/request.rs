@@ -2,6 +2,7 @@
 
 use crate::message::{Message, Tool, ToolChoice};
 use serde_json::value::RawValue;
+use std::sync::Arc;
 
 /// A request of any API.
 #[derive(Debug, Clone)]
@@ -34,7 +35,7 @@ pub struct GenerationRequest {
 #[derive(Debug, Clone)]
 pub enum Prompt {
     /// Conversation.
-    Chat(Box<Chat>),
+    Chat(Arc<Chat>),
     /// Text as it is.
     Text(String),
     /// Tokens of the model's own vocabulary.

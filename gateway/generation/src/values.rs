@@ -61,6 +61,7 @@ mod tests {
     use crate::message::{Message, Role, Tool, ToolCall};
     use crate::request::{Chat, TemplateOptions};
     use serde_json::value::RawValue;
+    use std::sync::Arc;
 
     #[test]
     fn values_are_counted_outside_of_texts() {
@@ -80,7 +81,7 @@ mod tests {
     fn a_request_of_too_many_values_names_the_parameter() {
         let raw = |json: String| RawValue::from_string(json).unwrap();
         let many = |count: usize| format!("[{}0]", "0,".repeat(count));
-        let request = |chat: Chat| GenerationRequest { prompts: vec![Prompt::Chat(Box::new(chat))], ..plain() };
+        let request = |chat: Chat| GenerationRequest { prompts: vec![Prompt::Chat(Arc::new(chat))], ..plain() };
         let chat = || Chat {
             messages: vec![Message::text(Role::User, "a")],
             tools: Vec::new(),

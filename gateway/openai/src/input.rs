@@ -49,8 +49,12 @@ impl<'de> Visitor<'de> for InputsVisitor {
         while let Some(element) = sequence.next_element()? {
             match element {
                 Element::Token(token) if inputs.is_empty() => tokens.push(token),
-                Element::Text(text) if tokens.is_empty() => inputs.push(Input::Text(text)),
-                Element::Tokens(ids) if tokens.is_empty() => inputs.push(Input::Tokens(ids)),
+                Element::Text(text) if tokens.is_empty() && !matches!(inputs.last(), Some(Input::Tokens(_))) => {
+                    inputs.push(Input::Text(text));
+                }
+                Element::Tokens(ids) if tokens.is_empty() && !matches!(inputs.last(), Some(Input::Text(_))) => {
+                    inputs.push(Input::Tokens(ids));
+                }
                 Element::Token(_) | Element::Text(_) | Element::Tokens(_) => {
                     return Err(A::Error::custom("an array has to have texts, token ids or arrays of token ids alone"));
                 }

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 /// Most references that are followed from one schema.
 const REFERENCES: usize = 8;
+/// Bytes that an entry of a map takes beside its name.
+const ENTRY: usize = 64;
 
 /// Tools that are offered in a request, compiled once for all its choices.
 #[derive(Debug, Default)]
@@ -71,6 +73,16 @@ impl CompiledTools {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Bytes of memory that they take, roughly.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let each = |name: &String| (ENTRY + name.len()) as u64;
+        let of = |(name, parameters): (&String, &BTreeMap<String, Types>)| {
+            each(name) + parameters.keys().map(each).sum::<u64>()
+        };
+        self.0.iter().map(of).sum()
     }
 
     pub(crate) fn offers(&self, name: &str) -> bool {

@@ -1,9 +1,9 @@
 //! Request in flight: submitted to its model, and not over yet.
 
+use crate::outcome::PendingOutcome;
 use omni_body::BodyPermit;
 use omni_engine_protocol::frame::{CancelReason, INITIAL_CREDIT};
 use omni_policy::dispatch::RequestId;
-use omni_request_error::Failure;
 use omni_supervisor::metrics::Api;
 use omni_supervisor::model::Model;
 use std::sync::Arc;
@@ -14,9 +14,7 @@ use tokio::task::AbortHandle;
 #[derive(Debug)]
 pub(crate) struct InFlightRequest {
     model: Arc<Model>,
-    api: Api,
     id: RequestId,
-    arrived: Instant,
     deadline: Instant,
     /// Reason for the cancellation when it is dropped; `None` once its end is known.
     reason: Option<CancelReason>,
@@ -26,6 +24,7 @@ pub(crate) struct InFlightRequest {
     permit: Option<BodyPermit>,
     /// Task that cancels the request at its deadline. Finished once it has.
     expiry: Option<AbortHandle>,
+    outcome: PendingOutcome,
 }
 
 impl InFlightRequest {
@@ -38,7 +37,8 @@ impl InFlightRequest {
         permit: Option<BodyPermit>,
     ) -> Self {
         let reason = Some(CancelReason::ClientGone);
-        Self { model: Arc::clone(model), api, id, arrived, deadline, reason, unacknowledged: 0, permit, expiry: None }
+        let outcome = PendingOutcome::new(model, api, arrived);
+        Self { model: Arc::clone(model), id, deadline, reason, unacknowledged: 0, permit, expiry: None, outcome }
     }
 
     /// Cancels the request at its deadline if it has not ended by then. A streamed answer needs this: its body is
@@ -61,37 +61,32 @@ impl InFlightRequest {
         }
     }
 
-    /// Notes that the model has ended the request.
+    /// Leaves the outcome to the caller: this is one of several requests that serve one of a client, or it has failed.
+    pub(crate) fn leave_outcome(&mut self) {
+        self.outcome.leave();
+    }
+
+    /// Notes that the model has ended the request, whose outcome the caller counts.
     pub(crate) fn on_end(&mut self) {
+        self.leave_outcome();
         self.reason = None;
         self.stop_expiry();
     }
 
-    /// Notes that the answer has broken off. At the deadline, it counts as cancelled.
-    pub(crate) fn on_failed_end(&mut self, failure: &Failure) {
-        if *failure == Failure::Deadline { self.on_deadline() } else { self.on_end() }
-    }
-
     /// Notes that the model has ended the stream, and counts the outcome. `complete`: nothing of it is missing.
     pub(crate) fn on_stream_end(&mut self, complete: bool) {
+        self.outcome.on_end(complete);
         self.on_end();
-        let metrics = &self.model.metrics;
-        if complete {
-            metrics.outcomes(self.api).ok.inc()
-        } else {
-            metrics.outcomes(self.api).error.inc()
-        };
-        metrics.total_time.observe(self.arrived.elapsed().as_secs_f64());
     }
 
-    /// Ends the request before the model has: the rest of its answer is not needed. Counts it as complete.
-    pub(crate) fn end_early(&mut self) {
-        self.cancel_uncounted();
-        self.on_stream_end(true);
+    /// Notes that the client has the whole answer, and counts the outcome. The request goes on until its model ends it.
+    pub(crate) fn on_all_read(&mut self) {
+        self.outcome.on_end(true);
     }
 
     /// Cancels the request, whose outcome the caller counts.
     pub(crate) fn cancel_uncounted(&mut self) {
+        self.leave_outcome();
         if let Some(reason) = self.reason.take() {
             self.cancel(reason);
         }
@@ -132,7 +127,6 @@ impl Drop for InFlightRequest {
     fn drop(&mut self) {
         if let Some(reason) = self.reason {
             self.cancel(reason);
-            self.model.metrics.outcomes(self.api).cancelled.inc();
         }
     }
 }

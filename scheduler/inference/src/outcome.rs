@@ -4,6 +4,51 @@ use omni_request_error::Failure;
 use omni_supervisor::clock::unix_ms;
 use omni_supervisor::metrics::Api;
 use omni_supervisor::model::Model;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Outcome of a client's request that is under way. It is counted once; dropped before it is known, the request counts as
+/// cancelled: its client has left.
+#[derive(Debug)]
+pub(crate) struct PendingOutcome {
+    model: Arc<Model>,
+    api: Api,
+    arrived: Instant,
+    /// The outcome was counted, or is the caller's to count.
+    known: bool,
+}
+
+impl PendingOutcome {
+    pub(crate) fn new(model: &Arc<Model>, api: Api, arrived: Instant) -> Self {
+        Self { model: Arc::clone(model), api, arrived, known: false }
+    }
+
+    /// Counts the end of an answer. `complete`: nothing of it is missing.
+    pub(crate) fn on_end(&mut self, complete: bool) {
+        self.known = true;
+        let metrics = &self.model.metrics;
+        let outcomes = metrics.outcomes(self.api);
+        if complete {
+            outcomes.ok.inc()
+        } else {
+            outcomes.error.inc()
+        };
+        metrics.total_time.observe(self.arrived.elapsed().as_secs_f64());
+    }
+
+    /// Leaves the outcome to the caller, who has the failure.
+    pub(crate) fn leave(&mut self) {
+        self.known = true;
+    }
+}
+
+impl Drop for PendingOutcome {
+    fn drop(&mut self) {
+        if !self.known {
+            self.model.metrics.outcomes(self.api).cancelled.inc();
+        }
+    }
+}
 
 /// Counts a request that failed. A failure of the model is in its log, where its author sees it.
 pub(crate) fn count_failure(model: &Model, api: Api, failure: &Failure, id: &[u8]) {
@@ -31,7 +76,7 @@ fn count(model: &Model, api: Api, failure: &Failure) {
         | Failure::AnswerNotSendable(_)
         | Failure::Handler { .. }
         | Failure::Cancelled => outcomes.error.inc(),
-        Failure::Deadline | Failure::DeadlineBuilding { .. } => 0, // counted as cancelled when the request is dropped
+        Failure::Deadline | Failure::DeadlineBuilding { .. } => outcomes.cancelled.inc(),
         Failure::NoHost
         | Failure::UnknownHost { .. }
         | Failure::OtherSite

@@ -106,6 +106,7 @@ impl Submitted {
             }
             Err(_) => {
                 request.on_deadline();
+                request.cancel_uncounted();
                 let build = model.admission().build;
                 Err(build.map_or(Failure::Deadline, |build| Failure::DeadlineBuilding { build }))
             }

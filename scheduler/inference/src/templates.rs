@@ -148,7 +148,7 @@ impl TextModel {
     pub(crate) async fn render(
         &self,
         template: &Arc<ChatTemplate>,
-        chat: &Chat,
+        chat: &Arc<Chat>,
         now: i64,
     ) -> Result<Rendered, RenderError> {
         if !self.is_slow.load(Ordering::Relaxed) {
@@ -159,7 +159,7 @@ impl TextModel {
                 return rendered;
             }
         }
-        let (template, chat) = (Arc::clone(template), chat.clone());
+        let (template, chat) = (Arc::clone(template), Arc::clone(chat));
         let rendered = self.aside.clone().run(move || template.render(&chat, now)).await;
         rendered.unwrap_or_else(|_| Err(RenderError::Template { message: "the render broke off".to_owned(), line: 0 }))
     }

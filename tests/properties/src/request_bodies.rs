@@ -8,6 +8,7 @@ use omni_generation::{
     Delta, Finish, FinishReason, GenerationRequest, InvalidRequest, Prompt, ResponseEncoder, ToolChoice, Usage,
 };
 use omni_openai::{AnswerHead, ChatEncoder, CompletionEncoder, ResponsesEncoder};
+use omni_request_error::Failure;
 use omni_workers_ai::NativeEncoder;
 use serde::Deserialize;
 
@@ -125,7 +126,8 @@ fn check<E: ResponseEncoder>(
     encoder.deltas(0, &deltas, &[], &mut out);
     encoder.finish(0, &Finish { reason: FinishReason::ToolCalls, usage: Usage::default() }, &mut out);
     encoder.end(&Usage::default(), &mut out);
-    encoder.error(&StreamFailure { message: &text, status: 500 }, &mut out);
+    let failure = Failure::Handler { status: 500, message: text };
+    encoder.error(&StreamFailure { failure: &failure, request_id: None }, &mut out);
     are_events(std::str::from_utf8(&out).unwrap());
 }
 

@@ -190,6 +190,17 @@ impl Node {
         self.instance(model).and_then(|instance| instance.pid).map(Pid::from_raw)
     }
 
+    /// Requests to a model over an API (`run`, `openai`, `anthropic`) that ended as ok, error, refused, cancelled.
+    #[must_use]
+    pub fn outcomes(&self, model: &str, api: &str) -> [u64; 4] {
+        let metrics = self.admin().get("/metrics").text();
+        ["ok", "error", "refused", "cancelled"].map(|outcome| {
+            let name = format!("omni_requests_total{{model=\"{model}\",api=\"{api}\",outcome=\"{outcome}\"}} ");
+            let count = metrics.lines().find_map(|line| line.strip_prefix(&name));
+            count.map_or(0, |count| count.parse().expect("a number"))
+        })
+    }
+
     /// Where the worker of an instance listens.
     #[must_use]
     pub fn worker_socket(&self, instance: &str) -> PathBuf {

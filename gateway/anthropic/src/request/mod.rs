@@ -14,6 +14,7 @@ use omni_generation::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::sync::Arc;
 use tool::{InputTool, ToolChoiceForm};
 
 /// Parameters of the API that cannot be honoured.
@@ -195,7 +196,7 @@ impl MessageRequest {
         let template = TemplateOptions { variables, reasoning_effort: effort, continue_final_message: continues };
         Ok(GenerationRequest {
             model: self.model,
-            prompts: vec![Prompt::Chat(Box::new(Chat { messages, tools, tool_choice, parallel_tool_calls, template }))],
+            prompts: vec![Prompt::Chat(Arc::new(Chat { messages, tools, tool_choice, parallel_tool_calls, template }))],
             choices: 1,
             sampling,
             stop,

@@ -234,6 +234,14 @@ impl BodyPermit {
         has_room
     }
 
+    /// Takes so many of the bytes into a permit of their own.
+    #[must_use]
+    pub fn split(&mut self, bytes: u64) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Self { share: Arc::clone(&self.share), bytes }
+    }
+
     /// Moves the memory to another share of the same budget. Returns whether that has room.
     #[must_use]
     pub fn move_to(&mut self, share: &Arc<BudgetShare>, now: Instant) -> bool {

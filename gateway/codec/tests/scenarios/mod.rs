@@ -7,6 +7,7 @@ use omni_generation::encoder::StreamFailure;
 use omni_generation::{
     Alternative, Choice, Completion, Delta, Finish, FinishReason, ResponseEncoder, TokenInfo, Usage,
 };
+use omni_request_error::Failure;
 use std::fmt::Write;
 
 /// An answer.
@@ -134,8 +135,8 @@ impl Scenario {
                     encoder.finish(*choice, &Finish { reason: reason.clone(), usage: usage() }, &mut out);
                 }
                 Step::Error => {
-                    let failure = StreamFailure { message: "the model's instance \"died\"", status: 502 };
-                    encoder.error(&failure, &mut out);
+                    let failure = Failure::Handler { status: 502, message: "the model's instance \"died\"".to_owned() };
+                    encoder.error(&StreamFailure { failure: &failure, request_id: Some("req_1") }, &mut out);
                 }
             }
         }

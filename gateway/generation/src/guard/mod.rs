@@ -17,12 +17,13 @@ use crate::piece::{Piece, TokenInfo};
 use characters::Characters;
 use std::collections::VecDeque;
 use stop::StopMatcher;
+pub use stop::StopStrings;
 
 /// Limits of one choice.
 #[derive(Debug, Clone, Default)]
 pub struct GuardLimits {
-    /// Stop strings; empty ones are ignored.
-    pub stop: Vec<String>,
+    /// Stop strings.
+    pub stop: StopStrings,
     /// Most pieces, for engines that do not keep `max_tokens` themselves.
     pub pieces: Option<u32>,
     /// Tokens of the prompt, for engines that report no usage.

@@ -1,9 +1,17 @@
 //! Stop strings in text that comes in pieces: for each of them the automaton of Knuth, Morris and Pratt.
 
-/// Matcher of all stop strings of a request.
+use std::sync::Arc;
+
+/// Stop strings of a request, compiled for all its choices.
+#[derive(Debug, Clone, Default)]
+pub struct StopStrings(Arc<[Pattern]>);
+
+/// Matcher of all stop strings in the text of one choice.
 #[derive(Debug)]
 pub(super) struct StopMatcher {
-    patterns: Vec<Pattern>,
+    patterns: Arc<[Pattern]>,
+    /// Number of bytes of each stop string that match at the end of the text so far.
+    matched: Vec<usize>,
     /// Text that may be the beginning of a stop string.
     held: String,
 }
@@ -13,8 +21,21 @@ struct Pattern {
     text: String,
     /// Length of the longest proper prefix of `text` that ends at each of its bytes.
     fallback: Vec<usize>,
-    /// Number of bytes that match at the end of the text so far.
-    matched: usize,
+}
+
+impl StopStrings {
+    /// Compiles stop strings; empty ones are ignored.
+    #[must_use]
+    pub fn new(stop: &[String]) -> Self {
+        Self(stop.iter().filter(|text| !text.is_empty()).cloned().map(Pattern::new).collect())
+    }
+
+    /// Bytes of memory that they take, roughly.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let of = |pattern: &Pattern| (size_of::<Pattern>() + pattern.text.len() * (1 + size_of::<usize>())) as u64;
+        self.0.iter().map(of).sum()
+    }
 }
 
 impl Pattern {
@@ -33,26 +54,26 @@ impl Pattern {
                 *entry = length;
             }
         }
-        Self { text, fallback, matched: 0 }
+        Self { text, fallback }
     }
 
-    /// Goes on by one byte. Returns true if the pattern is complete.
-    fn advance(&mut self, byte: u8) -> bool {
+    /// Goes on by one byte after so many that match. Returns true if the pattern is complete.
+    fn advance(&self, matched: &mut usize, byte: u8) -> bool {
         let bytes = self.text.as_bytes();
-        while self.matched > 0 && bytes.get(self.matched) != Some(&byte) {
-            self.matched = self.fallback.get(self.matched - 1).copied().unwrap_or(0);
+        while *matched > 0 && bytes.get(*matched) != Some(&byte) {
+            *matched = self.fallback.get(*matched - 1).copied().unwrap_or(0);
         }
-        if bytes.get(self.matched) == Some(&byte) {
-            self.matched += 1;
+        if bytes.get(*matched) == Some(&byte) {
+            *matched += 1;
         }
-        self.matched == bytes.len()
+        *matched == bytes.len()
     }
 }
 
 impl StopMatcher {
-    pub(super) fn new(stop: Vec<String>) -> Self {
-        let patterns = stop.into_iter().filter(|text| !text.is_empty()).map(Pattern::new).collect();
-        Self { patterns, held: String::new() }
+    pub(super) fn new(stop: StopStrings) -> Self {
+        let StopStrings(patterns) = stop;
+        Self { matched: vec![0; patterns.len()], patterns, held: String::new() }
     }
 
     /// Takes text: what may leave, and the stop string that it completes. Of several that end at the same byte the longest counts.
@@ -63,8 +84,9 @@ impl StopMatcher {
         let before = self.held.len();
         self.held.push_str(text);
         for (at, byte) in text.bytes().enumerate() {
+            let patterns = self.patterns.iter().zip(&mut self.matched);
             let complete =
-                self.patterns.iter_mut().filter_map(|pattern| pattern.advance(byte).then_some(&pattern.text));
+                patterns.filter_map(|(pattern, matched)| pattern.advance(matched, byte).then_some(&pattern.text));
             if let Some(sequence) = complete.max_by_key(|text| text.len()).cloned() {
                 let mut text = std::mem::take(&mut self.held);
                 text.truncate((before + at + 1).saturating_sub(sequence.len()));
@@ -72,7 +94,7 @@ impl StopMatcher {
             }
         }
         // A match begins with the first byte of a stop string, which begins a character.
-        let matched = self.patterns.iter().map(|pattern| pattern.matched).max().unwrap_or(0);
+        let matched = self.matched.iter().copied().max().unwrap_or(0);
         let held = self.held.split_off(self.held.len().saturating_sub(matched));
         (std::mem::replace(&mut self.held, held), None)
     }

@@ -4,7 +4,8 @@ use super::*;
 use proptest::prelude::*;
 
 fn guard(stop: &[&str], pieces: Option<u32>) -> OutputGuard {
-    let stop = stop.iter().map(|text| (*text).to_owned()).collect();
+    let stop: Vec<String> = stop.iter().map(|text| (*text).to_owned()).collect();
+    let stop = StopStrings::new(&stop);
     OutputGuard::new(GuardLimits { stop, pieces, prompt_tokens: 7, tokens: true })
 }
 

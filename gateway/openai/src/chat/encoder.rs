@@ -7,7 +7,7 @@
 
 use crate::chat::answer::{ChatCompletion, finish_reason};
 use crate::chat::logprobs::ChatLogprobs;
-use crate::error::stream_error;
+use crate::error::ErrorBody;
 use crate::head::{AnswerHead, chunk_prefix, put_usage};
 use bytes::{BufMut, BytesMut};
 use omni_codec::event::{DONE, put_data, put_json, put_number, put_string};
@@ -126,7 +126,7 @@ impl ResponseEncoder for ChatEncoder {
     }
 
     fn error(&mut self, failure: &StreamFailure<'_>, out: &mut BytesMut) {
-        put_data(&stream_error(failure), out);
+        put_data(&ErrorBody::new(failure.failure), out);
     }
 
     fn whole(&mut self, completion: &Completion, out: &mut BytesMut) {

@@ -11,6 +11,7 @@ use omni_generation::{Chat, GenerationRequest, InvalidRequest, Message, Prompt, 
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::sync::Arc;
 
 /// Most messages of a conversation.
 const MOST_MESSAGES: usize = 16_384;
@@ -185,7 +186,7 @@ impl ChatRequest {
             stream,
             stream_usage,
             session,
-            prompts: vec![Prompt::Chat(Box::new(self.into_chat()?))],
+            prompts: vec![Prompt::Chat(Arc::new(self.into_chat()?))],
         })
     }
 

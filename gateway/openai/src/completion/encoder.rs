@@ -6,7 +6,7 @@
 
 use crate::chat::finish_reason;
 use crate::completion::answer::{TextCompletion, TextLogprobs};
-use crate::error::stream_error;
+use crate::error::ErrorBody;
 use crate::head::{AnswerHead, chunk_prefix, put_usage};
 use bytes::{BufMut, BytesMut};
 use omni_codec::event::{DONE, put_data, put_json, put_number, put_string};
@@ -104,7 +104,7 @@ impl ResponseEncoder for CompletionEncoder {
     }
 
     fn error(&mut self, failure: &StreamFailure<'_>, out: &mut BytesMut) {
-        put_data(&stream_error(failure), out);
+        put_data(&ErrorBody::new(failure.failure), out);
     }
 
     fn whole(&mut self, completion: &Completion, out: &mut BytesMut) {

@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 use hyper::Response;
-use omni_generation::encoder::StreamFailure;
 use omni_request_error::Failure;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -30,26 +29,21 @@ pub struct ErrorObject {
 /// The error response of a failure.
 #[must_use]
 pub fn error_response(failure: &Failure) -> Response<Bytes> {
-    let param = match failure {
-        Failure::InvalidRequest(invalid) => invalid.parameter.clone(),
-        Failure::NoSuchModel | Failure::ModelNotAllowed => Some("model".to_owned()),
-        _ => None,
-    };
-    let error =
-        ErrorObject { message: failure.to_string(), r#type: class(failure.status()), param, code: code(failure) };
-    omni_codec::failure_response(failure, Bytes::from(serde_json::to_vec(&ErrorBody { error }).unwrap_or_default()))
+    let body = ErrorBody::new(failure);
+    omni_codec::failure_response(failure, Bytes::from(serde_json::to_vec(&body).unwrap_or_default()))
 }
 
-/// The body of a failure in mid-stream.
-#[must_use]
-pub(crate) fn stream_error(failure: &StreamFailure<'_>) -> ErrorBody {
-    let error = ErrorObject {
-        message: failure.message.to_owned(),
-        r#type: class(failure.status),
-        param: None,
-        code: code_of_status(failure.status),
-    };
-    ErrorBody { error }
+impl ErrorBody {
+    /// The body of a failure.
+    pub(crate) fn new(failure: &Failure) -> Self {
+        let param = match failure {
+            Failure::InvalidRequest(invalid) => invalid.parameter.clone(),
+            Failure::NoSuchModel | Failure::ModelNotAllowed => Some("model".to_owned()),
+            _ => None,
+        };
+        let (message, r#type, code) = (failure.to_string(), class(failure.status()), code(failure));
+        Self { error: ErrorObject { message, r#type, param, code } }
+    }
 }
 
 fn class(status: u16) -> &'static str {
@@ -62,7 +56,7 @@ fn class(status: u16) -> &'static str {
     }
 }
 
-fn code(failure: &Failure) -> Option<&'static str> {
+pub(crate) fn code(failure: &Failure) -> Option<&'static str> {
     match failure {
         Failure::InvalidRequest(invalid) => Some(invalid.code.name()),
         Failure::NoSuchRoute => Some("unknown_url"),
@@ -99,7 +93,7 @@ fn code(failure: &Failure) -> Option<&'static str> {
     }
 }
 
-pub(crate) fn code_of_status(status: u16) -> Option<&'static str> {
+fn code_of_status(status: u16) -> Option<&'static str> {
     match status {
         408 | 504 => Some("timeout"),
         413 | 431 => Some("request_too_large"),

@@ -9,7 +9,7 @@
 //! Invariants: events are numbered from 0; items do not overlap, and all events of an item have its id and its place.
 
 use crate::chat::TokenLogprob;
-use crate::error::code_of_status;
+use crate::error::code;
 use crate::head::AnswerHead;
 use crate::responses::answer::{Item, OutputItem, OutputPart, Response, ResponseEcho, State, items, reason, status};
 use bytes::{BufMut, BytesMut};
@@ -276,15 +276,15 @@ impl ResponseEncoder for ResponsesEncoder {
     }
 
     fn error(&mut self, failure: &StreamFailure<'_>, out: &mut BytesMut) {
-        let code = code_of_status(failure.status).unwrap_or("server_error");
+        let (code, message) = (code(failure.failure).unwrap_or("server_error"), failure.failure.to_string());
         let sequence_number = self.next();
-        let event = ErrorEvent { r#type: "error", sequence_number, code, message: failure.message, param: None };
+        let event = ErrorEvent { r#type: "error", sequence_number, code, message: &message, param: None };
         put_event("error", &event, out);
         // The client has them, and large ones may be what there is no memory for.
         if self.items.iter().map(Item::length).sum::<usize>() > REPEATED {
             self.items.clear();
         }
-        self.response("response.failed", State::Failed { open: self.open, code, message: failure.message }, out);
+        self.response("response.failed", State::Failed { open: self.open, code, message: &message }, out);
     }
 
     fn whole(&mut self, completion: &Completion, out: &mut BytesMut) {

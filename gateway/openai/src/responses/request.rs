@@ -12,6 +12,7 @@ use omni_generation::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use std::sync::Arc;
 
 /// Parameters of the API that cannot be honoured.
 const UNSUPPORTED: Unsupported = &[
@@ -205,7 +206,7 @@ impl ResponsesRequest {
         };
         let request = GenerationRequest {
             model: echo.model.clone(),
-            prompts: vec![Prompt::Chat(Box::new(chat))],
+            prompts: vec![Prompt::Chat(Arc::new(chat))],
             choices: 1,
             sampling,
             stop: Vec::new(),

@@ -151,7 +151,7 @@ impl ResponseEncoder for NativeEncoder {
     }
 
     fn error(&mut self, failure: &StreamFailure<'_>, out: &mut BytesMut) {
-        put_data(&serde_json::json!({ "error": { "message": failure.message } }), out);
+        put_data(&serde_json::json!({ "error": { "message": failure.failure.to_string() } }), out);
     }
 
     fn whole(&mut self, completion: &Completion, out: &mut BytesMut) {

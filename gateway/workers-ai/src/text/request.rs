@@ -12,6 +12,7 @@ use omni_openai::chat::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
+use std::sync::Arc;
 
 /// Parameters of the API, and of the OpenAI API, that cannot be honoured.
 const UNSUPPORTED: Unsupported = &[
@@ -199,6 +200,6 @@ impl TextRequest {
         let reasoning_effort = sampling::effort("reasoning_effort", effort)?;
         let template = TemplateOptions { variables, reasoning_effort, continue_final_message: false };
         let parallel_tool_calls = self.parallel_tool_calls.unwrap_or(true);
-        Ok(Prompt::Chat(Box::new(Chat { messages, tools, tool_choice, parallel_tool_calls, template })))
+        Ok(Prompt::Chat(Arc::new(Chat { messages, tools, tool_choice, parallel_tool_calls, template })))
     }
 }

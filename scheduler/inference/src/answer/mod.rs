@@ -19,7 +19,7 @@ use omni_workers_ai::{Envelope, StreamEncoder, envelope};
 use std::fmt::{self, Display, Formatter};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 const MODEL_VERSION: HeaderName = HeaderName::from_static("x-omni-model-version");
@@ -61,17 +61,23 @@ impl Body for AnswerStream {
 /// A streamed answer: cancels the request when it is dropped before its end.
 #[derive(Debug)]
 pub struct StreamBody {
-    reader: StreamReader,
+    /// The answer in progress; `None` once it has ended.
+    running: Option<Running>,
     encoder: StreamEncoder,
-    request: InFlightRequest,
     /// Transfer of the request's body, of which the model may still read.
     upload: Option<RunningUpload>,
     /// Missing bytes of the length that the model announced. With the last of them the answer is complete, and hyper does not poll
     /// again.
     left: Option<u64>,
-    ended: bool,
     /// Error of the next poll, which cuts the connection. Not of this one: hyper discards what it has not written yet, even the head.
     cut: Option<StreamCut>,
+}
+
+/// An answer in progress.
+#[derive(Debug)]
+struct Running {
+    reader: StreamReader,
+    request: InFlightRequest,
 }
 
 impl Body for StreamBody {
@@ -92,29 +98,27 @@ impl StreamBody {
         if let Some(cut) = self.cut.take() {
             return Poll::Ready(Some(Err(cut)));
         }
-        if self.ended {
-            return Poll::Ready(None);
-        }
+        let Some(running) = &mut self.running else { return Poll::Ready(None) };
         let uploaded = self.upload.as_mut().map_or(Poll::Pending, |upload| Pin::new(upload).poll(context));
         if uploaded.is_ready() {
             self.upload = None;
         }
-        let end = match (self.reader.poll_read(context), uploaded) {
+        let end = match (running.reader.poll_read(context), uploaded) {
             (Poll::Ready(StreamRead::Chunks(chunks)), Poll::Pending | Poll::Ready(Ok(()))) => {
-                self.request.on_consumed(chunks.cost());
+                running.request.on_consumed(chunks.cost());
                 let data = self.encoder.encode(chunks);
                 if let Some(left) = self.left.as_mut().filter(|left| **left > 0) {
                     *left = left.saturating_sub(data.len() as u64);
-                    if *left == 0 {
-                        self.request.on_stream_end(true);
+                    if *left == 0
+                        && let Some(running) = self.running.take()
+                    {
+                        running.await_end();
                     }
                 }
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
             (Poll::Ready(StreamRead::End(end)), _) => {
-                if self.left != Some(0) {
-                    self.on_stream_end(&end);
-                }
+                running.on_end(&end);
                 match end {
                     StreamEnd::Complete => Ok(()),
                     StreamEnd::Failed(failure) => Err(failure.stream_message()),
@@ -123,7 +127,7 @@ impl StreamBody {
             (_, Poll::Ready(Err(_))) => Err("the request's body broke off".into()),
             (Poll::Pending, _) => return Poll::Pending,
         };
-        self.ended = true;
+        self.running = None;
         self.upload = None;
         match self.encoder.finish(end) {
             Ok(last) => Poll::Ready(last.map(|last| Ok(Frame::data(last)))),
@@ -134,11 +138,36 @@ impl StreamBody {
             }
         }
     }
+}
 
-    fn on_stream_end(&mut self, end: &StreamEnd) {
+impl Running {
+    fn on_end(&mut self, end: &StreamEnd) {
         match end {
             StreamEnd::Failed(Failure::Deadline) => self.request.on_deadline(),
             StreamEnd::Complete | StreamEnd::Failed(_) => self.request.on_stream_end(*end == StreamEnd::Complete),
+        }
+    }
+
+    /// Waits for the end of an answer of which the client has all bytes: until then its handler runs. At the deadline it is
+    /// cancelled like any other.
+    fn await_end(mut self) {
+        self.request.on_all_read();
+        if self.poll_end(&mut Context::from_waker(Waker::noop())).is_pending() {
+            tokio::spawn(async move { std::future::poll_fn(|context| self.poll_end(context)).await });
+        }
+    }
+
+    /// Polls the end. More bytes than were announced end the answer, too: what is dropped is cancelled.
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            match std::task::ready!(self.reader.poll_read(context)) {
+                StreamRead::Chunks(chunks) if chunks.byte_length() == 0 => {}
+                StreamRead::Chunks(_) => return Poll::Ready(()),
+                StreamRead::End(_) => {
+                    self.request.on_end();
+                    return Poll::Ready(());
+                }
+            }
         }
     }
 }
@@ -254,7 +283,8 @@ pub(crate) fn respond(
             let left = head.length.filter(|_| reader.kind() == StreamKind::Bytes);
             request.cancel_at_deadline();
             let encoder = StreamEncoder::new(reader.kind());
-            let stream = StreamBody { reader, encoder, request, upload, left, ended: false, cut: None };
+            let running = Some(Running { reader, request });
+            let stream = StreamBody { running, encoder, upload, left, cut: None };
             AnswerBody::Stream(Box::new(AnswerStream::Model(stream)))
         }
     };

@@ -84,9 +84,19 @@ pub(crate) fn check_kind(model: &Model, content: &Content, wanted: Kind) -> Resu
 }
 
 impl ModelInput {
-    /// A request with a body of JSON. `permit`: memory of the client's body.
-    pub(crate) fn json(kind: RequestKind, body: &impl Serialize, permit: Option<BodyPermit>) -> Result<Self, Failure> {
+    /// A request with a body of JSON. `permit`: memory of the client's body; `kept`: bytes that its answer needs of it. All of
+    /// it counts until the answer has come.
+    pub(crate) fn json(
+        kind: RequestKind,
+        body: &impl Serialize,
+        (mut permit, kept): (Option<BodyPermit>, u64),
+    ) -> Result<Self, Failure> {
         let body = serde_json::to_vec(body).map_err(|error| Failure::BadRequest(error.to_string()))?;
+        if let Some(permit) = &mut permit
+            && !permit.grow(body.len() as u64 + kept, Instant::now())
+        {
+            return Err(Failure::NodeBusy);
+        }
         Ok(Self::new(kind, collected(BodyKind::Json, body.into(), permit)))
     }
 
@@ -109,6 +119,11 @@ impl ModelInput {
     pub(crate) fn with_parameters(self, parameters: Map<String, Value>) -> Self {
         Self { parameters: Some(parameters), ..self }
     }
+}
+
+/// Bytes of memory that texts take.
+pub(crate) fn bytes_of<'a>(texts: impl IntoIterator<Item = &'a String>) -> u64 {
+    texts.into_iter().map(|text| (size_of::<String>() + text.len()) as u64).sum()
 }
 
 /// A body in memory.

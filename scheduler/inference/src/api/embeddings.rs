@@ -11,19 +11,22 @@ use omni_config::manifest::Kind;
 use omni_engine_protocol::frame::RequestKind;
 use omni_engine_protocol::task::{EmbeddingsAnswer, EmbeddingsInput};
 use omni_ingress::body::IncomingBody;
-use omni_openai::{EmbeddingRequest, Input, embedding_answer, embedding_request};
+use omni_openai::{Input, embedding_answer, embedding_request};
 use omni_request_error::Failure;
 
 impl ApiRequest<'_> {
     pub(super) async fn embeddings(&self, incoming: &mut IncomingBody) -> Result<Response<AnswerBody>, Failure> {
         let (body, permit) = self.receive_json(incoming).await?;
-        let request = embedding_request(&body)?;
+        let mut request = embedding_request(&body)?;
         let name = request.model.clone();
         let embed = async |call: Call<'_>| {
-            let input = ModelInput::json(RequestKind::Embeddings, &input(&request), permit)?;
+            let inputs = std::mem::take(&mut request.inputs);
+            let (count, estimate) = (inputs.len(), estimate(&inputs));
+            let input = input(inputs, request.dimensions);
+            let input = ModelInput::json(RequestKind::Embeddings, &input, (permit, 0))?;
             let render = |answer: &[u8]| {
-                let answer = vectors(answer, request.inputs.len())?;
-                let tokens = answer.header.usage.map_or_else(|| estimate(&request), |usage| usage.prompt_tokens);
+                let answer = vectors(answer, count)?;
+                let tokens = answer.header.usage.map_or(estimate, |usage| usage.prompt_tokens);
                 let dimensions = answer.header.dimensions;
                 Ok(Document::json(embedding_answer(&request, answer.numbers, dimensions, tokens)))
             };
@@ -42,7 +45,7 @@ pub(crate) async fn native_embeddings(
     let texts = omni_workers_ai::embedding_texts(body)?;
     let count = texts.len();
     let input = EmbeddingsInput { texts: Some(texts), ..EmbeddingsInput::default() };
-    let input = ModelInput::json(RequestKind::Embeddings, &input, permit)?;
+    let input = ModelInput::json(RequestKind::Embeddings, &input, (permit, 0))?;
     let render = |answer: &[u8]| {
         let answer = vectors(answer, count)?;
         let vectors: Vec<Vec<f32>> = (0..count).map(|at| answer.embedding(at).collect()).collect();
@@ -60,22 +63,21 @@ fn vectors(answer: &[u8], asked: usize) -> Result<EmbeddingsAnswer<'_>, Failure>
     }
 }
 
-fn input(request: &EmbeddingRequest) -> EmbeddingsInput {
-    let text = |input: &Input| match input {
-        Input::Text(text) => Some(text.clone()),
-        Input::Tokens(_) => None,
-    };
-    let tokens = |input: &Input| match input {
-        Input::Tokens(tokens) => Some(tokens.clone()),
-        Input::Text(_) => None,
-    };
-    let texts: Option<Vec<String>> = request.inputs.iter().map(text).collect();
-    let tokens = if texts.is_none() { request.inputs.iter().map(tokens).collect() } else { None };
-    EmbeddingsInput { texts, tokens, dimensions: request.dimensions }
+/// Inputs are all texts or all tokens.
+fn input(inputs: Vec<Input>, dimensions: Option<u32>) -> EmbeddingsInput {
+    let (mut texts, mut tokens) = (Vec::new(), Vec::new());
+    for input in inputs {
+        match input {
+            Input::Text(text) => texts.push(text),
+            Input::Tokens(ids) => tokens.push(ids),
+        }
+    }
+    let texts = Some(texts).filter(|texts| !texts.is_empty());
+    EmbeddingsInput { texts, tokens: Some(tokens).filter(|tokens| !tokens.is_empty()), dimensions }
 }
 
-fn estimate(request: &EmbeddingRequest) -> u64 {
-    let tokens = request.inputs.iter().map(|input| match input {
+fn estimate(inputs: &[Input]) -> u64 {
+    let tokens = inputs.iter().map(|input| match input {
         Input::Text(text) => (text.len() as u64).div_ceil(BYTES_PER_TOKEN),
         Input::Tokens(tokens) => tokens.len() as u64,
     });

@@ -104,8 +104,16 @@ impl TextCodec {
         }
     }
 
+    /// Bytes of a body of this length that its answer repeats.
+    pub(crate) fn repeats(&self, length: usize) -> u64 {
+        match self {
+            Self::Responses(_) => length as u64,
+            Self::Chat | Self::Completion | Self::Messages | Self::Native => 0,
+        }
+    }
+
     /// Encoder of the answer to a request. `id`: that of the request; `created`: seconds since 1970.
-    pub(crate) fn encoder(&self, request: &GenerationRequest, id: &[u8], created: u64) -> Box<dyn ResponseEncoder> {
+    pub(crate) fn encoder(self, request: &GenerationRequest, id: &[u8], created: u64) -> Box<dyn ResponseEncoder> {
         let (id, model) = (answer_id(id), request.model.clone());
         match self {
             Self::Chat => Box::new(ChatEncoder::new(omni_openai::AnswerHead { id, created, model }, request)),
@@ -113,7 +121,7 @@ impl TextCodec {
                 Box::new(CompletionEncoder::new(omni_openai::AnswerHead { id, created, model }, request))
             }
             Self::Responses(echo) => {
-                Box::new(ResponsesEncoder::new(omni_openai::AnswerHead { id, created, model }, (**echo).clone()))
+                Box::new(ResponsesEncoder::new(omni_openai::AnswerHead { id, created, model }, *echo))
             }
             Self::Messages => Box::new(AnthropicEncoder::new(omni_anthropic::AnswerHead { id, model }, 0)),
             Self::Native => Box::new(NativeEncoder::new(request)),

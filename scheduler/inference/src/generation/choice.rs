@@ -41,8 +41,8 @@ pub(crate) struct Choice {
 
 #[derive(Debug)]
 enum Source {
-    /// Nothing was answered yet.
-    Submitted(Reply),
+    /// Nothing was answered yet. The memory is that of the request's body.
+    Submitted { reply: Reply, _memory: Arc<BodyPermit> },
     /// The answer has begun.
     Streaming(StreamReader),
     /// Nothing more comes.
@@ -89,16 +89,16 @@ pub(crate) enum Progress {
 }
 
 impl Choice {
-    /// The choice of a request that was submitted.
+    /// The choice of a request that was submitted. `memory`: that of its body until it is answered.
     pub(crate) fn new(
-        (request, reply): (InFlightRequest, Reply),
+        (request, reply, memory): (InFlightRequest, Reply, Arc<BodyPermit>),
         guard: OutputGuard,
         parser: Parser,
         calls: EngineCalls,
     ) -> Self {
         Self {
             request,
-            source: Source::Submitted(reply),
+            source: Source::Submitted { reply, _memory: memory },
             guard,
             parser,
             engine_finish: EngineFinish::default(),
@@ -131,7 +131,7 @@ impl Choice {
         loop {
             match &mut self.source {
                 Source::Over => return Poll::Pending,
-                Source::Submitted(reply) => {
+                Source::Submitted { reply, .. } => {
                     let reply = std::task::ready!(Pin::new(reply).poll(context));
                     return Poll::Ready(self.on_reply(reply.unwrap_or(Err(Failure::Died.into()))));
                 }
@@ -146,7 +146,7 @@ impl Choice {
                     }
                     StreamRead::End(StreamEnd::Complete) => return Poll::Ready(self.on_end()),
                     StreamRead::End(StreamEnd::Failed(failure)) => {
-                        self.request.on_failed_end(&failure);
+                        self.request.on_end();
                         self.source = Source::Over;
                         return Poll::Ready(Progress::Failed(failure));
                     }
@@ -169,7 +169,7 @@ impl Choice {
                 self.fail(Failure::AnswerNotSendable(why.to_owned()))
             }
             Err(Unanswered::Failed(failure)) => {
-                self.request.on_failed_end(&failure);
+                self.request.on_end();
                 self.source = Source::Over;
                 Progress::Failed(failure)
             }
@@ -206,7 +206,7 @@ impl Choice {
                 Chunk::Json(_) | Chunk::Bytes(_) => None, // not in generated text
             };
             if let Some(finish) = finish {
-                self.request.end_early();
+                self.request.cancel_uncounted(); // the rest of its answer is not needed
                 self.source = Source::Over;
                 self.finish(finish, &mut parts);
                 break;
@@ -248,7 +248,7 @@ impl Choice {
 
     /// Ends the choice as the engine did.
     fn on_end(&mut self) -> Progress {
-        self.request.on_stream_end(true);
+        self.request.on_end();
         self.source = Source::Over;
         let mut parts = Parts::default();
         let mut guarded = Guarded::default();

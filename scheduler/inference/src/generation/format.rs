@@ -1,8 +1,11 @@
 //! Validation of answers that must be JSON, for engines that do not constrain their output.
+//!
+//! A schema is compiled when a choice has ended: compiled, it may take a hundred times the memory of its text, and requests
+//! wait.
 
 use super::choice::Parts;
 use crate::aside::Aside;
-use omni_generation::{Delta, FinishReason};
+use omni_generation::{Delta, FinishReason, ResponseFormat};
 use omni_request_error::Failure;
 use omni_structured_output::Validator;
 use std::fmt;
@@ -16,7 +19,7 @@ pub(crate) struct FormatCheck(Option<Check>);
 
 #[derive(Debug)]
 struct Check {
-    validator: Arc<Validator>,
+    format: Arc<ResponseFormat>,
     aside: Aside,
     /// Content of each choice so far.
     contents: Vec<String>,
@@ -36,9 +39,9 @@ impl fmt::Debug for Validation {
 }
 
 impl FormatCheck {
-    pub(crate) fn new(validator: Option<Validator>, choices: usize, aside: Aside) -> Self {
-        let check = |validator| Check { validator: Arc::new(validator), aside, contents: vec![String::new(); choices] };
-        Self(validator.map(check))
+    /// The check of so many choices. `format`: a form whose schema is one; `None`: nothing has to be checked.
+    pub(crate) fn new(format: Option<Arc<ResponseFormat>>, choices: usize, aside: Aside) -> Self {
+        Self(format.map(|format| Check { format, aside, contents: vec![String::new(); choices] }))
     }
 
     /// Returns true if a part is held until its choice ends.
@@ -63,11 +66,19 @@ impl FormatCheck {
         if !ends {
             return Err(parts);
         }
-        let (content, validator) = (std::mem::take(content), Arc::clone(&check.validator));
-        let validated = check.aside.clone().run(move || validator.validate(&content));
-        let verdict =
-            async move { validated.await?.map_err(|violation| Failure::AnswerNotSendable(violation.to_string())) };
+        let (content, format) = (std::mem::take(content), Arc::clone(&check.format));
+        let validated = check.aside.clone().run(move || validate(&format, &content));
+        let verdict = async move { validated.await? };
         Ok(Validation { choice, parts, verdict: Box::pin(verdict) })
+    }
+}
+
+fn validate(format: &ResponseFormat, content: &str) -> Result<(), Failure> {
+    match Validator::new(format)? {
+        Some(validator) => {
+            validator.validate(content).map_err(|violation| Failure::AnswerNotSendable(violation.to_string()))
+        }
+        None => Ok(()),
     }
 }
 

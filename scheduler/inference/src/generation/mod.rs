@@ -12,6 +12,7 @@ pub(crate) mod format;
 pub(crate) mod stream;
 pub(crate) mod whole;
 
+use crate::outcome::PendingOutcome;
 use choice::{Begun, Choice, Parts, Progress};
 use format::{FormatCheck, Validation};
 use omni_generation::{Delta, Usage};
@@ -52,13 +53,24 @@ pub(crate) struct Generation {
     /// Choice that is polled first: the one after the last that had something.
     first: usize,
     usage: Usage,
+    outcome: PendingOutcome,
 }
 
 impl Generation {
     /// The answer whose choices were submitted. `per_prompt`: choices for each prompt.
-    pub(crate) fn new(choices: Vec<Choice>, per_prompt: usize, format: FormatCheck, deadline: Instant) -> Self {
+    pub(crate) fn new(
+        choices: Vec<Choice>,
+        per_prompt: usize,
+        format: FormatCheck,
+        (deadline, outcome): (Instant, PendingOutcome),
+    ) -> Self {
         let deadline = Box::pin(tokio::time::sleep_until(deadline.into()));
-        Self { choices, per_prompt, format, validation: None, deadline, first: 0, usage: Usage::default() }
+        Self { choices, per_prompt, format, validation: None, deadline, first: 0, usage: Usage::default(), outcome }
+    }
+
+    /// Counts the answer as complete.
+    pub(crate) fn on_complete(&mut self) {
+        self.outcome.on_end(true);
     }
 
     /// Cancels what runs at the deadline, whether the answer is polled or not.
@@ -66,8 +78,9 @@ impl Generation {
         self.choices.iter_mut().for_each(Choice::cancel_at_deadline);
     }
 
-    /// Cancels what runs; its outcome is the caller's to count.
+    /// Cancels what runs; the outcome is the caller's to count.
     pub(crate) fn cancel(&mut self) {
+        self.outcome.leave();
         self.choices.iter_mut().for_each(Choice::cancel);
     }
 
@@ -76,12 +89,21 @@ impl Generation {
         self.format.holds(delta)
     }
 
-    /// Next event. Nothing follows an end or a failure.
+    /// Next event. Nothing follows an end or a failure, whose outcome is the caller's to count.
     pub(crate) async fn next(&mut self) -> Event {
         std::future::poll_fn(|context| self.poll(context)).await
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Event> {
+        let event = std::task::ready!(self.poll_event(context));
+        match event {
+            Event::Failed(_) | Event::NotSent => self.outcome.leave(),
+            Event::Begun(_) | Event::Parts(..) | Event::End(_) => {}
+        }
+        Poll::Ready(event)
+    }
+
+    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Event> {
         if let Poll::Ready(event) = self.poll_validation(context) {
             return Poll::Ready(event);
         }

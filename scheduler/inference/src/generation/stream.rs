@@ -6,6 +6,7 @@ use crate::memory::{AnswerMemory, LONGEST_HELD, size, size_of_tokens};
 use crate::outcome::count_failure;
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body, Frame};
+use omni_body::BodyPermit;
 use omni_generation::encoder::StreamFailure;
 use omni_generation::{Delta, ResponseEncoder};
 use omni_ingress::StreamCut;
@@ -32,6 +33,8 @@ pub struct GenerationBody {
     /// Rendered bytes that were not written yet.
     out: BytesMut,
     memory: AnswerMemory,
+    /// Memory of what the answer needs of the request.
+    _kept: BodyPermit,
     ended: bool,
 }
 
@@ -43,7 +46,7 @@ impl fmt::Debug for GenerationBody {
 
 impl GenerationBody {
     pub(crate) fn new(
-        mut generation: Generation,
+        (mut generation, kept): (Generation, BodyPermit),
         mut encoder: Box<dyn ResponseEncoder>,
         (model, api, id): (&Arc<Model>, Api, &[u8]),
     ) -> Self {
@@ -51,7 +54,17 @@ impl GenerationBody {
         encoder.start(&mut out);
         generation.cancel_at_deadline();
         let memory = AnswerMemory::new(&model.body_budget, LONGEST_HELD);
-        Self { generation, encoder, model: Arc::clone(model), api, id: id.to_vec(), out, memory, ended: false }
+        Self {
+            generation,
+            encoder,
+            model: Arc::clone(model),
+            api,
+            id: id.to_vec(),
+            out,
+            memory,
+            _kept: kept,
+            ended: false,
+        }
     }
 
     /// Counts what is held of parts until the end.
@@ -82,6 +95,7 @@ impl GenerationBody {
             }
             Event::End(usage) => {
                 self.encoder.end(&usage, out);
+                self.generation.on_complete();
                 self.ended = true;
             }
             Event::Failed(failure) => self.fail(&failure),
@@ -92,8 +106,8 @@ impl GenerationBody {
     fn fail(&mut self, failure: &Failure) {
         self.generation.cancel();
         count_failure(&self.model, self.api, failure, &self.id);
-        let message = failure.to_string();
-        self.encoder.error(&StreamFailure { message: &message, status: failure.status() }, &mut self.out);
+        let request_id = std::str::from_utf8(&self.id).ok();
+        self.encoder.error(&StreamFailure { failure, request_id }, &mut self.out);
         self.ended = true;
     }
 }

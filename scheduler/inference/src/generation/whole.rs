@@ -8,7 +8,7 @@ use omni_request_error::Failure;
 use std::sync::Arc;
 
 /// Collects the whole answer, whose memory counts against the model's share. `None`: no instance got the request before the model
-/// was handed over.
+/// was handed over. A failure's outcome is the caller's to count.
 pub(crate) async fn collect(
     generation: &mut Generation,
     share: &Arc<BudgetShare>,
@@ -20,7 +20,8 @@ pub(crate) async fn collect(
         match generation.next().await {
             Event::Begun(_) => {}
             Event::Parts(number, parts) => {
-                memory.hold(parts.deltas.iter().map(size).sum::<u64>() + size_of_tokens(&parts.tokens))?;
+                let held = memory.hold(parts.deltas.iter().map(size).sum::<u64>() + size_of_tokens(&parts.tokens));
+                held.inspect_err(|_| generation.cancel())?;
                 if let Some(choice) = completion.choices.get_mut(number) {
                     choice.extend(&parts.deltas, &parts.tokens);
                     choice.finish = parts.finish.or(choice.finish.take());

@@ -1,7 +1,9 @@
 //! A request for generated text to one model: checks, prompts, submission, response.
 
+mod memory;
 mod prompt;
 
+use self::memory::RequestMemory;
 use self::prompt::{PreparedPrompt, prepare};
 use super::TextCodec;
 use super::call::check_kind;
@@ -12,7 +14,7 @@ use crate::generation::stream::GenerationBody;
 use crate::generation::whole::collect;
 use crate::generation::{Event, Generation};
 use crate::head;
-use crate::outcome::log_for_author;
+use crate::outcome::{PendingOutcome, log_for_author};
 use crate::passed::observe;
 use crate::state::RunApi;
 use crate::submission::{Caller, Outcome, Submitted};
@@ -26,12 +28,16 @@ use omni_engine_client::AnswerContent;
 use omni_engine_protocol::frame::RequestKind;
 use omni_engine_protocol::task::TokenCount;
 use omni_generation::guard::GuardLimits;
-use omni_generation::{Capabilities, GenerationRequest, OutputGuard, Prompt, ResponseFormat, ToolChoice, check_values};
+use omni_generation::{
+    Capabilities, GenerationRequest, OutputGuard, Prompt, ResponseEncoder, ResponseFormat, StopStrings, ToolChoice,
+    check_values,
+};
 use omni_ingress::ReadDeadline;
 use omni_policy::dispatch::hash_name;
 use omni_request_error::Failure;
 use omni_structured_output::Validator;
 use omni_supervisor::clock::unix_ms;
+use omni_supervisor::metrics::Api;
 use omni_supervisor::model::Model;
 use omni_supervisor::model::content::Content;
 use omni_tool_parser::{CompiledTools, Parser, ParserOptions};
@@ -55,43 +61,56 @@ pub(crate) struct TextRequest<'a> {
     pub(crate) deadline: Instant,
 }
 
+/// A request that was submitted and waits for its answer.
+struct Waiting {
+    generation: Generation,
+    encoder: Box<dyn ResponseEncoder>,
+    /// Time of the submission.
+    submitted: Instant,
+    label: Api,
+    streamed: bool,
+    /// Body as it came.
+    original: Bytes,
+    /// Memory of that body and of those for the engine.
+    body_memory: Arc<BodyPermit>,
+    /// Memory of what the answer needs of the request.
+    kept: BodyPermit,
+}
+
 impl TextRequest<'_> {
     /// Serves the request.
     ///
     /// # Errors
     /// The failure, for the codec of the API.
-    pub(crate) async fn serve(mut self) -> Result<Response<AnswerBody>, Failure> {
-        self.check()?;
-        let text_model = self.api.templates.of(self.content, self.deadline).await?;
-        let validator = self.validator(&text_model).await?;
-        let prompts = self.prompts(&text_model).await?;
-        let submitted = Instant::now();
-        let permit = self.permit.take();
-        let mut generation = self.submit(permit, &text_model, prompts, validator)?;
+    pub(crate) async fn serve(self) -> Result<Response<AnswerBody>, Failure> {
+        let Self { api, caller, model, deadline, .. } = self;
+        let waiting = self.submit().await?;
+        let Waiting { mut generation, mut encoder, submitted, label, streamed, original, body_memory, kept } = waiting;
         let begun = match generation.next().await {
             Event::Begun(begun) => begun,
-            Event::Failed(failure) => return Err(self.explain(failure)),
-            Event::NotSent => return self.forward().await,
+            Event::Failed(failure) => return Err(explain(model, failure)),
+            Event::NotSent => return api.forward(caller, original, deadline).await,
             Event::Parts(..) | Event::End(_) => return Err(Failure::Died), // a choice begins before its parts
         };
-        let answered = observe((self.caller, self.model), begun.sent_at, submitted);
-        let mut encoder = self.codec.encoder(&self.request, self.caller.id, unix_ms() / 1000);
-        let mut response = if self.request.stream {
-            let body = GenerationBody::new(generation, encoder, (self.model, self.codec.label(), self.caller.id));
+        let answered = observe((caller, model), begun.sent_at, submitted);
+        let mut response = if streamed {
+            let body = GenerationBody::new((generation, kept), encoder, (model, label, caller.id));
             let mut response = Response::new(AnswerBody::Stream(Box::new(AnswerStream::Generation(body))));
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
             response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-            response.extensions_mut().insert(ReadDeadline { at: self.deadline, permit: None });
+            response.extensions_mut().insert(ReadDeadline { at: deadline, permit: None });
             response
         } else {
-            let Some((completion, permit)) = collect(&mut generation, &self.model.body_budget).await? else {
-                return self.forward().await;
+            let Some((completion, permit)) = collect(&mut generation, &model.body_budget).await? else {
+                return api.forward(caller, original, deadline).await;
             };
             let mut out = BytesMut::with_capacity(WHOLE);
             encoder.whole(&completion, &mut out);
-            let share = &self.model.body_budget;
-            let (version, permit) = (self.caller.parts.version, Some(permit));
-            Document::json(out.freeze()).kept_response(permit, version, share, self.deadline)?
+            let (version, share) = (caller.parts.version, &model.body_budget);
+            let response = Document::json(out.freeze()).kept_response(Some(permit), version, share, deadline)?;
+            generation.on_complete();
+            drop((original, body_memory, kept));
+            response
         };
         timing_headers(response.headers_mut(), (&begun.version, submitted), begun.sent_at, begun.swap, answered);
         Ok(response)
@@ -104,15 +123,19 @@ impl TextRequest<'_> {
     pub(crate) async fn count(mut self) -> Result<Response<AnswerBody>, Failure> {
         self.check()?;
         let text_model = self.api.templates.of(self.content, self.deadline).await?;
-        let prompts = self.prompts(&text_model).await?;
+        let mut memory = self.memory()?;
+        let prompts = self.prompts(&text_model, &mut memory).await?;
         let body = prompts.into_iter().next().and_then(|prompt| prompt.choices.into_iter().next());
         let Some(body) = body else { return Err(Failure::NoSuchRoute) };
-        let permit = self.permit.take();
-        let submitted = self.submit_one(RequestKind::CountTokens, body.bytes, permit)?;
-        let (answer, mut request) = match submitted.wait(self.model, &mut None, self.deadline).await? {
+        let submitted = self.submit_one(RequestKind::CountTokens, body)?;
+        let Self { api, caller, model, deadline, original, request, .. } = self;
+        drop(request);
+        let body_memory = memory.into_permits();
+        let (answer, mut request) = match submitted.wait(model, &mut None, deadline).await? {
             Outcome::Answer(answer, request) => (*answer, request),
-            Outcome::NotSent(_) => return self.forward().await,
+            Outcome::NotSent(_) => return api.forward(caller, original, deadline).await,
         };
+        drop((original, body_memory));
         let AnswerContent::Json(json) = answer.content else {
             request.cancel_uncounted();
             return Err(Failure::AnswerNotSendable("it is no number of tokens".to_owned()));
@@ -123,6 +146,35 @@ impl TextRequest<'_> {
         };
         request.on_stream_end(true);
         Ok(Document::json(omni_anthropic::token_count_answer(tokens)).response())
+    }
+
+    /// Submits the request. Of what was parsed, only what the answer needs is kept.
+    async fn submit(mut self) -> Result<Waiting, Failure> {
+        self.check()?;
+        let text_model = self.api.templates.of(self.content, self.deadline).await?;
+        let mut memory = self.memory()?;
+        let format = self.check_format(&text_model).await?;
+        let prompts = self.prompts(&text_model, &mut memory).await?;
+        let stop = StopStrings::new(&self.request.stop);
+        let tools: Vec<_> = self.request.prompts.iter().map(compiled_tools).collect();
+        let tools_bytes: u64 = tools.iter().map(|tools| tools.bytes()).sum();
+        let echo = self.codec.repeats(self.original.len());
+        memory.keep(tools_bytes + stop.bytes() + format.as_deref().map_or(0, ResponseFormat::bytes) + echo)?;
+        let (body_memory, kept) = memory.into_permits();
+        let submitted = Instant::now();
+        let choices = self.choices(&text_model, (prompts, &tools), &stop, &body_memory)?;
+        let (label, streamed) = (self.codec.label(), self.request.stream);
+        let outcome = PendingOutcome::new(self.model, label, self.caller.arrived);
+        let check = FormatCheck::new(format, choices.len(), text_model.aside.clone());
+        let per_prompt = self.request.choices.max(1) as usize;
+        let generation = Generation::new(choices, per_prompt, check, (self.deadline, outcome));
+        let encoder = self.codec.encoder(&self.request, self.caller.id, unix_ms() / 1000);
+        Ok(Waiting { generation, encoder, submitted, label, streamed, original: self.original, body_memory, kept })
+    }
+
+    /// Counts the memory of the request, which is the model's from now on.
+    fn memory(&mut self) -> Result<RequestMemory, Failure> {
+        RequestMemory::new(self.permit.take(), self.request.bytes(), &self.model.body_budget)
     }
 
     /// Checks that the model can honour the request.
@@ -137,71 +189,65 @@ impl TextRequest<'_> {
         self.content.manifest.generation.honours.contains(&capability)
     }
 
-    /// Validator of the answers, unless the engine keeps their form itself.
-    async fn validator(&self, text_model: &TextModel) -> Result<Option<Validator>, Failure> {
+    /// Checks that a schema is one. Returns the form that the node has to keep: the engine does not.
+    async fn check_format(&self, text_model: &TextModel) -> Result<Option<Arc<ResponseFormat>>, Failure> {
         let capabilities: Capabilities = self.content.manifest.generation.honours.iter().copied().collect();
-        // A schema that is none is refused in any case.
-        let validator = match &self.request.format {
-            ResponseFormat::Text => None,
+        match &self.request.format {
+            ResponseFormat::Text => Ok(None),
             format => {
-                let format = format.clone();
-                text_model.aside.clone().run(move || Validator::new(&format)).await??
+                let format = Arc::new(format.clone());
+                let schema = Arc::clone(&format);
+                text_model.aside.clone().run(move || Validator::new(&schema).map(drop)).await??;
+                Ok(Some(format).filter(|format| !capabilities.constrains(format)))
             }
-        };
-        Ok(validator.filter(|_| !capabilities.constrains(&self.request.format)))
+        }
     }
 
-    async fn prompts(&self, text_model: &TextModel) -> Result<Vec<PreparedPrompt>, Failure> {
+    async fn prompts(
+        &self,
+        text_model: &TextModel,
+        memory: &mut RequestMemory,
+    ) -> Result<Vec<PreparedPrompt>, Failure> {
         let now = i64::try_from(unix_ms() / 1000).unwrap_or_default();
         let chat = &self.content.manifest.chat;
-        let request = (&self.request, &self.model.body_budget);
         let mut prompts = Vec::with_capacity(self.request.prompts.len());
         for prompt in &self.request.prompts {
             let form = (chat.render, self.has(Capability::LiteralRanges), chat.tool_parser == "none");
             let on_fault = |why| log_for_author(self.model, why, self.caller.id);
-            prompts.push(prepare(text_model, form, request, prompt, (now, on_fault)).await?);
+            prompts.push(prepare(text_model, form, (&self.request, memory), prompt, (now, on_fault)).await?);
         }
         Ok(prompts)
     }
 
-    /// Submits all choices of all prompts. The memory of the body is that of the first.
-    fn submit(
+    /// Submits all choices of all prompts. Each holds the memory of the bodies until it is answered.
+    fn choices(
         &self,
-        permit: Option<BodyPermit>,
         text_model: &TextModel,
-        prompts: Vec<PreparedPrompt>,
-        validator: Option<Validator>,
-    ) -> Result<Generation, Failure> {
-        let per_prompt = self.request.choices.max(1) as usize;
-        let mut permit = permit;
-        let mut choices = Vec::with_capacity(prompts.len() * per_prompt);
-        for (prompt, mut prepared) in self.request.prompts.iter().zip(prompts) {
-            let tools = match prompt {
-                Prompt::Chat(chat) => Arc::new(CompiledTools::new(&chat.tools)),
-                Prompt::Text(_) | Prompt::Tokens(_) => Arc::default(),
-            };
+        (prompts, tools): (Vec<PreparedPrompt>, &[Arc<CompiledTools>]),
+        stop: &StopStrings,
+        memory: &Arc<BodyPermit>,
+    ) -> Result<Vec<Choice>, Failure> {
+        let mut choices = Vec::with_capacity(prompts.len() * self.request.choices.max(1) as usize);
+        for ((prompt, tools), mut prepared) in self.request.prompts.iter().zip(tools).zip(prompts) {
             for body in std::mem::take(&mut prepared.choices) {
                 let id_seed = fastrand::u64(..);
-                let parser = Parser::new(
-                    text_model.dialect,
-                    self.parser_options(text_model, prompt, &tools, &prepared, id_seed),
-                );
+                let options = self.parser_options(text_model, prompt, tools, &prepared, id_seed);
+                let parser = Parser::new(text_model.dialect, options);
                 let pieces = self.request.sampling.max_tokens.filter(|_| !self.has(Capability::MaxTokens));
                 let limits = GuardLimits {
-                    stop: self.request.stop.clone(),
+                    stop: stop.clone(),
                     pieces,
                     prompt_tokens: prepared.tokens,
                     tokens: self.request.logprobs.is_some(),
                 };
-                let submitted =
-                    self.submit_one(RequestKind::TextGeneration, body.bytes, permit.take().or(body.permit))?;
-                let submitted = (submitted.request, submitted.reply);
+                let mut submitted = self.submit_one(RequestKind::TextGeneration, body)?;
+                submitted.request.leave_outcome();
+                let submitted = (submitted.request, submitted.reply, Arc::clone(memory));
                 let calls = EngineCalls::new(prompt, self.codec.has_calls(), id_seed);
                 choices.push(Choice::new(submitted, OutputGuard::new(limits), parser, calls));
             }
         }
-        let check = FormatCheck::new(validator, choices.len(), text_model.aside.clone());
-        Ok(Generation::new(choices, per_prompt, check, self.deadline))
+        Ok(choices)
     }
 
     fn parser_options(
@@ -228,7 +274,7 @@ impl TextRequest<'_> {
         }
     }
 
-    fn submit_one(&self, kind: RequestKind, body: Bytes, permit: Option<BodyPermit>) -> Result<Submitted, Failure> {
+    fn submit_one(&self, kind: RequestKind, body: Bytes) -> Result<Submitted, Failure> {
         let mut head = head::head(self.caller.parts, self.caller.id, None, false);
         head.kind = Some(kind);
         let session = self.request.session.as_deref();
@@ -238,19 +284,21 @@ impl TextRequest<'_> {
         let session = session.map(|session| hash_name(session.as_bytes()));
         let body = RequestBody::Collected(BodyKind::Json, body);
         let (api, target) = (self.codec.label(), (self.content, self.deadline));
-        self.caller.submit(self.model, (api, session), (head, body), permit, target)
+        self.caller.submit(self.model, (api, session), (head, body), None, target)
     }
+}
 
-    /// A deadline that passed while the model's environment was being built says so.
-    fn explain(&self, failure: Failure) -> Failure {
-        match self.model.admission().build.filter(|_| failure == Failure::Deadline) {
-            Some(build) => Failure::DeadlineBuilding { build },
-            None => failure,
-        }
+fn compiled_tools(prompt: &Prompt) -> Arc<CompiledTools> {
+    match prompt {
+        Prompt::Chat(chat) => Arc::new(CompiledTools::new(&chat.tools)),
+        Prompt::Text(_) | Prompt::Tokens(_) => Arc::default(),
     }
+}
 
-    /// Sends the request as it came to the successor of this scheduler.
-    async fn forward(self) -> Result<Response<AnswerBody>, Failure> {
-        self.api.forward(self.caller, self.original, self.deadline).await
+/// A deadline that passed while the model's environment was being built says so.
+fn explain(model: &Model, failure: Failure) -> Failure {
+    match model.admission().build.filter(|_| failure == Failure::Deadline) {
+        Some(build) => Failure::DeadlineBuilding { build },
+        None => failure,
     }
 }

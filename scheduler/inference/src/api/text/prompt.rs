@@ -1,9 +1,9 @@
 //! Prompts as an engine gets them: rendered by the model's chat template, or as messages.
 
+use super::memory::RequestMemory;
 use crate::generation::BYTES_PER_TOKEN;
 use crate::templates::TextModel;
 use bytes::Bytes;
-use omni_body::{BodyPermit, BudgetShare};
 use omni_chat_template::RenderError;
 use omni_config::manifest::Render;
 use omni_engine_protocol::generation::{GenerationInput, ResponseFormatInput, SamplingInput, ToolChoiceInput};
@@ -12,8 +12,6 @@ use omni_openai::chat::message_list;
 use omni_request_error::Failure;
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
-use std::time::Instant;
 
 /// Bytes of an input beside its prompt, roughly.
 const PARAMETERS: usize = 512;
@@ -21,25 +19,17 @@ const PARAMETERS: usize = 512;
 /// Prompt of one generation.
 #[derive(Debug)]
 pub(super) struct PreparedPrompt {
-    /// Requests to the engine, one for each choice.
-    pub(super) choices: Vec<ChoiceBody>,
+    /// Bodies of the requests to the engine, one for each choice.
+    pub(super) choices: Vec<Bytes>,
     /// Tokens of the prompt, as the node estimates them.
     pub(super) tokens: u64,
     /// The answer begins inside of reasoning.
     pub(super) in_reasoning: bool,
 }
 
-/// Body of the request for one choice.
-#[derive(Debug)]
-pub(super) struct ChoiceBody {
-    pub(super) bytes: Bytes,
-    /// Memory of a body that is not that of the choice before.
-    pub(super) permit: Option<BodyPermit>,
-}
-
 /// Prepares one prompt of a request. `literal_ranges`: the engine can encode ranges of the prompt as plain text; otherwise control
 /// tokens in a client's text are broken by an invisible character. `tools_by_handler`: the handler reads the tools itself.
-/// `share`: memory of the model's bodies. `on_fault` gets a message for the model's author when it is the template's fault.
+/// `memory`: that of the request. `on_fault` gets a message for the model's author when it is the template's fault.
 ///
 /// # Errors
 /// The conversation cannot be rendered, by the client's fault or by the template's; or there is no memory for its
@@ -47,11 +37,11 @@ pub(super) struct ChoiceBody {
 pub(super) async fn prepare(
     model: &TextModel,
     (render, literal_ranges, tools_by_handler): (Render, bool, bool),
-    (request, share): (&GenerationRequest, &Arc<BudgetShare>),
+    (request, memory): (&GenerationRequest, &mut RequestMemory),
     prompt: &Prompt,
     (now, on_fault): (i64, impl FnOnce(String)),
 ) -> Result<PreparedPrompt, Failure> {
-    let input = |source, chat, in_reasoning| input((request, share), source, chat, in_reasoning);
+    let mut input = |source, chat, in_reasoning| input((request, memory), source, chat, in_reasoning);
     match (prompt, render) {
         (Prompt::Text(text), _) => input(Source::Text(text, &[]), None, false),
         (Prompt::Tokens(tokens), _) => input(Source::Tokens(tokens), None, false),
@@ -94,7 +84,7 @@ fn failure(error: &RenderError, on_fault: impl FnOnce(String)) -> Failure {
 
 #[allow(clippy::needless_pass_by_value, reason = "made for this call alone")]
 fn input(
-    (request, share): (&GenerationRequest, &Arc<BudgetShare>),
+    (request, memory): (&GenerationRequest, &mut RequestMemory),
     source: Source<'_>,
     chat: Option<&Chat>,
     in_reasoning: bool,
@@ -152,7 +142,7 @@ fn input(
             (messages.get().len() as u64).div_ceil(BYTES_PER_TOKEN)
         }
     };
-    Ok(PreparedPrompt { choices: choice_bodies(input, request.choices, share)?, tokens, in_reasoning })
+    Ok(PreparedPrompt { choices: choice_bodies(input, request.choices, memory)?, tokens, in_reasoning })
 }
 
 /// Bodies of all choices of a prompt. To the client's seed the number of the choice is added: the same seed would give
@@ -160,22 +150,19 @@ fn input(
 fn choice_bodies(
     mut input: GenerationInput<'_>,
     choices: u32,
-    share: &Arc<BudgetShare>,
-) -> Result<Vec<ChoiceBody>, Failure> {
+    memory: &mut RequestMemory,
+) -> Result<Vec<Bytes>, Failure> {
     let first = encode(&input);
-    let mut bodies = vec![ChoiceBody { bytes: first.clone(), permit: None }];
-    let seed = input.sampling.seed;
+    memory.hold(first.len() as u64)?;
+    let Some(seed) = input.sampling.seed else {
+        return Ok(vec![first; choices as usize]);
+    };
+    let mut bodies = vec![first];
     for choice in 1..choices {
-        let Some(seed) = seed else {
-            bodies.push(ChoiceBody { bytes: first.clone(), permit: None });
-            continue;
-        };
-        let mut permit = share.body();
-        if !permit.grow(first.len() as u64, Instant::now()) {
-            return Err(Failure::NodeBusy);
-        }
         input.sampling.seed = Some(seed.wrapping_add(choice.into()));
-        bodies.push(ChoiceBody { bytes: encode(&input), permit: Some(permit) });
+        let body = encode(&input);
+        memory.hold(body.len() as u64)?;
+        bodies.push(body);
     }
     Ok(bodies)
 }
@@ -193,19 +180,21 @@ mod tests {
     use omni_body::{BodyBudget, BodyMetrics};
     use serde_json::Value;
 
-    /// Seeds of the choices of a prompt within so many bytes of memory, and the bytes that are reserved.
+    /// Seeds of the choices of a prompt within so many bytes of memory, and the bytes that are reserved for their bodies.
     fn seeds(choices: u32, seed: Option<i64>, memory: u64) -> Result<(Vec<Value>, u64), Failure> {
-        let budget = BodyBudget::new(memory, 1, BodyMetrics::default());
+        let budget = BodyBudget::new(2 * memory, 1, BodyMetrics::default());
+        let mut memory = RequestMemory::new(None, 0, &budget.share())?;
         let mut input = GenerationInput { prompt: Some("moo"), ..GenerationInput::default() };
         input.sampling.seed = seed;
-        let bodies = choice_bodies(input, choices, &budget.share())?;
-        let inputs: Vec<Value> = bodies.iter().map(|body| serde_json::from_slice(&body.bytes).unwrap()).collect();
+        let bodies = choice_bodies(input, choices, &mut memory)?;
+        let inputs: Vec<Value> = bodies.iter().map(|body| serde_json::from_slice(body).unwrap()).collect();
         assert!(inputs.iter().all(|input| input["prompt"] == "moo"), "{inputs:?}");
         Ok((inputs.iter().map(|input| input["sampling"]["seed"].clone()).collect(), budget.reserved()))
     }
 
     #[test]
     fn each_choice_has_a_seed_of_its_own_and_the_first_that_of_the_client() {
+        let (_, one) = seeds(1, Some(7), 1 << 20).unwrap();
         for (choices, seed, expected) in [
             (1, Some(7), vec![7]),
             (3, Some(7), vec![7, 8, 9]),
@@ -214,10 +203,12 @@ mod tests {
         ] {
             let (seeds, reserved) = seeds(choices, seed, 1 << 20).unwrap();
             assert_eq!(seeds, expected, "{choices} of {seed:?}");
-            assert_eq!(reserved > 0, choices > 1, "the body of the first is the client's");
+            assert!(reserved >= u64::from(choices) * one, "{reserved} for {choices} bodies of {one} bytes");
         }
-        let (none, reserved) = seeds(3, None, 0).unwrap();
-        assert_eq!((none, reserved), (vec![Value::Null; 3], 0));
-        assert_eq!(seeds(3, Some(7), 16), Err(Failure::NodeBusy));
+        let (none, reserved) = seeds(3, None, 1 << 20).unwrap();
+        assert_eq!(none, vec![Value::Null; 3]);
+        assert!(reserved <= one, "choices without seeds share their body: {reserved}");
+        assert_eq!(seeds(1, Some(7), one / 2), Err(Failure::NodeBusy));
+        assert_eq!(seeds(3, Some(7), 2 * one), Err(Failure::NodeBusy));
     }
 }
