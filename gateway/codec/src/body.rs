@@ -116,7 +116,9 @@ fn explain(path: &str, error: &serde_json::Error, unsupported: Unsupported) -> I
     }
     let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
     if let Some(rest) = text.strip_prefix("unknown field `") {
-        let (name, known) = rest.split_once("`, ").unwrap_or((rest, ""));
+        // The name is the client's, and may look like the rest; the known names have no such part.
+        let end = rest.rsplit_once("`, expected ").or_else(|| rest.rsplit_once("`, there are no fields"));
+        let (name, known) = end.unwrap_or((rest, ""));
         return unknown(path, name, known, unsupported);
     }
     if let Some(name) = text.strip_prefix("missing field `") {
@@ -149,10 +151,11 @@ fn unknown(path: &str, name: &str, known: &str, unsupported: Unsupported) -> Inv
     let is_outermost = parameter == name;
     let same = if is_outermost { other_api::same(name, &known) } else { None };
     let routes = if is_outermost { other_api::routes(name) } else { None };
-    let advice = match (same.or_else(|| nearest(name, &known)), routes) {
-        (Some(meant), _) => format!("did you mean `{meant}`?"),
-        (None, Some(routes)) => format!("it belongs to {routes}"),
-        (None, None) => "leave it out".to_owned(),
+    // A name that is right elsewhere is no slip for one that is near.
+    let advice = match (same, routes, nearest(name, &known)) {
+        (Some(meant), _, _) | (None, None, Some(meant)) => format!("did you mean `{meant}`?"),
+        (None, Some(routes), _) => format!("it belongs to {routes}"),
+        (None, None, None) => "leave it out".to_owned(),
     };
     let parameter = shortened(&parameter, LONGEST_PATH).to_owned();
     InvalidRequest::new(parameter, format!("there is no parameter `{name}`: {advice}")).with_code(InvalidCode::Unknown)
@@ -168,7 +171,8 @@ fn join_unless_there(path: &str, name: &str) -> String {
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let near = known.iter().copied().map(|known| (strsim::damerau_levenshtein(name, known), known));
     let (distance, nearest) = near.min_by_key(|(distance, _)| *distance)?;
-    (distance <= (name.len() / 3).clamp(1, 3)).then_some(nearest)
+    let length = name.chars().count();
+    (distance < length && distance <= (length / 3).clamp(1, 3)).then_some(nearest)
 }
 
 /// Description of a value that was found; texts are not repeated.
@@ -295,7 +299,7 @@ mod tests {
             (
                 r#"{"model": "m", "documents": []}"#,
                 Some("documents"),
-                "there is no parameter `documents`: it belongs to `/v1/rerank`",
+                "there is no parameter `documents`: it belongs to `/v1/chat/completions` and `/v1/rerank`",
             ),
             (
                 r#"{"model": "m", "parts": [{"documents": ""}]}"#,
@@ -303,6 +307,17 @@ mod tests {
                 "there is no parameter `documents`: leave it out",
             ),
             (r#"{"model": "m", "foo": 1}"#, Some("foo"), "there is no parameter `foo`: leave it out"),
+            (r#"{"model": "m", "": 1}"#, Some(""), "there is no parameter ``: leave it out"),
+            (
+                r#"{"model": "m", "a`, expected `b": 1}"#,
+                Some("a`, expected `b"),
+                "there is no parameter `a`, expected `b`: leave it out",
+            ),
+            (
+                r#"{"model": "m", "text": 1}"#,
+                Some("text"),
+                "there is no parameter `text`: it belongs to `/v1/responses`, and `/ai/run` with a model that makes embeddings",
+            ),
             (
                 r#"{"model": "m", "audio": {}}"#,
                 Some("audio"),

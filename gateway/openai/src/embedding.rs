@@ -197,6 +197,7 @@ mod tests {
             (r#""input": ["a", ""]"#, "`input[1]` is empty"),
             (r#""input": [[]]"#, "`input[0]` is empty"),
             (r#""input": 7"#, "`input` is 7: it has to be a string, an array of strings, or token ids"),
+            (r#""input": ["a", [1]]"#, "`input`: an array has to have texts, token ids or arrays of token ids alone"),
             (r#""input": "a", "dimensions": 0"#, "`dimensions` is 0: it has to be from 1 to 65536"),
             (
                 r#""input": "a", "encoding_format": "hex""#,

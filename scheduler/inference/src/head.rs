@@ -54,7 +54,11 @@ pub fn priority(headers: &HeaderMap, content: &Content) -> Result<u8, Failure> {
 
 /// Whole number in a header, the largest there is for one beyond that; `None` without the header.
 fn number(headers: &HeaderMap, name: &HeaderName) -> Result<Option<u64>, Failure> {
-    let Some(value) = headers.get(name) else { return Ok(None) };
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(Failure::BadRequest(format!("the header `{name}` is there twice")));
+    }
     let digits = value.as_bytes().trim_ascii();
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(Failure::BadRequest(format!("the header `{name}` has to be a whole number, such as 1")));
@@ -199,6 +203,14 @@ mod tests {
                 assert!(failure.to_string().contains(name.as_str()), "{failure}");
             }
         }
+    }
+
+    #[test]
+    fn a_timeout_that_is_there_twice_is_refused() {
+        let mut twice = headers(TIMEOUT, b"1000");
+        twice.append(TIMEOUT, HeaderValue::from_static("2000"));
+        let failure = timeout(&twice, &content("")).expect_err("a refusal");
+        assert_eq!((failure.status(), failure.to_string().contains(TIMEOUT.as_str())), (400, true), "{failure}");
     }
 
     #[test]
