@@ -120,3 +120,14 @@ fn an_http_error_in_the_middle_of_a_stream_reaches_the_client() {
     assert_eq!(events, ["1", r#"{"error":{"message":"the context is \"full\""}}"#]);
     node.stop();
 }
+
+#[test]
+fn a_start_that_fails_is_in_the_log_with_its_traceback() {
+    let code = "def load():\n    raise ValueError('no weights')\n\nload()\n\ndef handle_request(request, context):\n    return 1\n";
+    let node = Node::builder().model("broken", &[("model.py", code)]).start();
+    assert_ne!(node.http().run("broken", &json!(1)).status, 200);
+    let logs = node.omnictl(["logs", "broken"]).stdout;
+    for part in ["import failed: ", "model.py\", line 2, in load", "ValueError: no weights"] {
+        assert!(logs.contains(part), "{part}: {logs}");
+    }
+}

@@ -27,6 +27,7 @@ BATCH = "handle_batch"
 """Name of a function that takes a batch."""
 _TYPED = frozenset(("TextGeneration", "Embeddings", "Rerank", "SpeechToText", "TextToSpeech", "TextToImage"))
 _MODULES = ("omni.generation", "omni.tasks")
+_VARARGS = 0x04  # inspect.CO_VARARGS
 
 
 class Entry:
@@ -66,6 +67,22 @@ def kind_of(function: Callable[..., Any]) -> str | None:
     from omni._engine import kinds
 
     return kinds.kind_of(typed)
+
+
+def takes(function: Callable[..., Any], count: int) -> bool:
+    """True unless the function surely cannot be called with so many arguments. Of a decorator's wrapper only its own
+    parameters count: it may add arguments."""
+    given = count
+    if hasattr(function, "__func__"):
+        function, given = function.__func__, count + 1
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return True
+    most = code.co_argcount
+    least = most - len(getattr(function, "__defaults__", None) or ())
+    named = code.co_varnames[most : most + code.co_kwonlyargcount]
+    defaults = getattr(function, "__kwdefaults__", None) or {}
+    return least <= given and (given <= most or bool(code.co_flags & _VARARGS)) and all(n in defaults for n in named)
 
 
 def _annotation(function: Callable[..., Any]) -> tuple[Any, bool]:

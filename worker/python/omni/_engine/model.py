@@ -8,7 +8,7 @@ import sys
 
 from omni import _log
 from omni._engine import counting, siblings
-from omni._engine.entry import BATCH, Entry
+from omni._engine.entry import BATCH, Entry, takes
 from omni.context import Context, Instance
 
 TYPE_CHECKING = False
@@ -63,6 +63,8 @@ class Model:
         self.batch = first if first.is_batch else Entry(beside, BATCH) if callable(beside) else None
         """The handler of batches."""
         self.is_async = is_async(first.function)
+        if self.batch is not None and self.batch is not first:
+            _check_call(self.batch.function, BATCH)
         if self.batch is not None and is_async(self.batch.function) != self.is_async:
             raise LoadError("entrypoint", f"`{name}` and `{BATCH}` are both `def`, or both `async def`", permanent=True)
         if batches and self.batch is None:
@@ -171,7 +173,15 @@ def _entrypoint(module: ModuleType, name: str, function: str) -> Callable[..., A
     if not callable(found):
         kind = type(found).__name__
         raise LoadError("entrypoint", f"`{function}` in {name} is of type {kind}, not a function", permanent=True)
+    _check_call(found, function)
     return found  # type: ignore[no-any-return]
+
+
+def _check_call(function: Callable[..., Any], name: str) -> None:
+    if not takes(function, 2):
+        arguments = "(requests, context)" if name == BATCH else "(request, context)"
+        message = f"`{name}` cannot be called with {arguments}: write `def {name}{arguments}:`"
+        raise LoadError("entrypoint", message, permanent=True)
 
 
 def is_async(function: object) -> bool:

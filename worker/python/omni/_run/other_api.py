@@ -26,14 +26,15 @@ SAME = (
 """Names for the same parameter. The first of a group that a body has is the one to use."""
 ROUTES = {
     "contexts": "`/ai/run` with a model that ranks documents",
-    "documents": "`/v1/rerank`",
+    "documents": "`/v1/chat/completions` and `/v1/rerank`",
     "input": "`/v1/responses`, `/v1/embeddings` and `/v1/audio/speech`",
-    "instructions": "`/v1/responses` and `/v1/audio/speech`",
+    "instructions": "`/v1/responses`",
     "messages": "`/v1/chat/completions` and `/v1/messages`",
     "prompt": "`/v1/completions` and `/v1/images/generations`",
     "query": "`/v1/rerank`",
     "system": "`/v1/messages`",
-    "text": "`/ai/run` with a model that makes embeddings",
+    "text": "`/v1/responses`, and `/ai/run` with a model that makes embeddings",
+    "top_k": "`/v1/chat/completions`, `/v1/completions` and `/v1/messages`",
     "voice": "`/v1/audio/speech`",
 }
 """Routes that have a parameter which no other name stands for."""

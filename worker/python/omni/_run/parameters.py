@@ -62,12 +62,11 @@ class Parameters:
 
     def _advice(self, name: str, known: set[str]) -> str:
         """Advice on a parameter that is not known."""
-        near = difflib.get_close_matches(name, sorted(known), 1, _ADVICE)
-        meant = (None if self._at else other_api.same(name, known)) or (near[0] if near else None)
-        if meant is not None:
-            return f"did you mean `{meant}`?"
-        routes = None if self._at else other_api.routes(name)
-        return f"it belongs to {routes}" if routes is not None else "leave it out"
+        meant, routes = (None, None) if self._at else (other_api.same(name, known), other_api.routes(name))
+        if meant is None and routes is not None:
+            return f"it belongs to {routes}"
+        meant = meant or next(iter(difflib.get_close_matches(name, sorted(known), 1, _ADVICE)), None)
+        return f"did you mean `{meant}`?" if meant is not None else "leave it out"
 
     def path(self, name: str) -> str:
         """The path of a parameter."""

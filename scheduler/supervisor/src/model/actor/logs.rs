@@ -3,6 +3,7 @@
 
 use super::ModelActor;
 use super::instance::Instance;
+use crate::clock::unix_ms;
 use crate::model::output::{Level, Output, is_stack, output};
 use omni_config::Foreign;
 use omni_control_api as api;
@@ -34,6 +35,15 @@ impl ModelActor {
         }
         let stream = stream.to_owned();
         self.model.logs.push(api::LogEntry { unix_ms, instance, stream, request_id: request, text });
+    }
+
+    /// Adds what became of an instance to the lines that `omnictl logs` shows.
+    pub(super) fn log_for_author(&self, id: &InstanceId, text: &str) {
+        let unix_ms = unix_ms();
+        for line in text.lines() {
+            let (instance, stream, text) = (id.to_string(), "node".to_owned(), line.to_owned());
+            self.model.logs.push(api::LogEntry { unix_ms, instance, stream, request_id: None, text });
+        }
     }
 
     /// A line of a stack with the ids of the requests that keep the instance busy.

@@ -3,10 +3,8 @@
 use super::ModelActor;
 use super::environments::mailbox;
 use super::instance::{Disconnected, Instance, InstanceState, Worker};
-use crate::clock::unix_ms;
 use crate::model::worker_link::{self, WorkerLink};
 use crate::model::{Adoption, Message};
-use omni_control_api::LogEntry;
 use omni_engine_client::DataConnection;
 use omni_engine_protocol::control::HandlerMode;
 use omni_launcher_client::LauncherError;
@@ -173,7 +171,9 @@ impl ModelActor {
                 if let Some(engine) = instance.engine_mut() {
                     engine.has_failed = true;
                 }
-                self.generations.set_message(generation, Some(format!("{phase} failed: {message}")));
+                let message = format!("{phase} failed: {message}");
+                self.log_for_author(id, &message);
+                self.generations.set_message(generation, Some(message));
                 if matches!(phase.as_str(), "import" | "entrypoint") {
                     self.event(Event::ContentRejected(number));
                 }
@@ -281,13 +281,7 @@ impl ModelActor {
     }
 
     fn report_death(&mut self, id: &InstanceId, cause: &ExitCause, reason: &'static str, message: String) {
-        self.model.logs.push(LogEntry {
-            unix_ms: unix_ms(),
-            instance: id.to_string(),
-            stream: "node".to_owned(),
-            request_id: None,
-            text: format!("the instance has ended: {message}"),
-        });
+        self.log_for_author(id, &format!("the instance has ended: {message}"));
         self.status.last_exit = Some(message);
         self.model.metrics.died(reason);
         tracing::warn!(
