@@ -32,6 +32,7 @@ pub type AnswerBody = ResponseBody<Box<AnswerStream>>;
 
 /// A streamed answer.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "boxed as a whole")]
 pub enum AnswerStream {
     /// As the model sends it, in the form of the run API.
     Model(StreamBody),

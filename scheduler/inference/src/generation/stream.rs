@@ -95,12 +95,23 @@ impl GenerationBody {
             }
             Event::End(usage) => {
                 self.encoder.end(&usage, out);
-                self.generation.on_complete();
-                self.ended = true;
+                match self.memory.reserve(out.len() as u64) {
+                    Ok(()) => {
+                        self.generation.on_complete();
+                        self.ended = true;
+                    }
+                    Err(failure) => self.fail_unwritten(&failure),
+                }
             }
             Event::Failed(failure) => self.fail(&failure),
             Event::NotSent => self.fail(&Failure::ShuttingDown),
         }
+    }
+
+    /// Fails with what was not written yet: whole events, which nobody has.
+    fn fail_unwritten(&mut self, failure: &Failure) {
+        self.out.clear();
+        self.fail(failure);
     }
 
     fn fail(&mut self, failure: &Failure) {
@@ -125,8 +136,7 @@ impl Body for GenerationBody {
             }
         }
         if let Err(failure) = body.memory.reserve(body.out.len() as u64) {
-            body.out.clear(); // whole events, which nobody has
-            body.fail(&failure);
+            body.fail_unwritten(&failure);
         }
         match (body.out.is_empty(), body.ended) {
             (false, _) => Poll::Ready(Some(Ok(Frame::data(body.out.split().freeze())))),

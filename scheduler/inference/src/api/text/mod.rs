@@ -122,8 +122,8 @@ impl TextRequest<'_> {
     /// The failure, for the codec of the API; status 501 from a model that cannot count.
     pub(crate) async fn count(mut self) -> Result<Response<AnswerBody>, Failure> {
         self.check()?;
-        let text_model = self.api.templates.of(self.content, self.deadline).await?;
         let mut memory = self.memory()?;
+        let text_model = self.api.templates.of(self.content, self.deadline).await?;
         let prompts = self.prompts(&text_model, &mut memory).await?;
         let body = prompts.into_iter().next().and_then(|prompt| prompt.choices.into_iter().next());
         let Some(body) = body else { return Err(Failure::NoSuchRoute) };
@@ -151,8 +151,8 @@ impl TextRequest<'_> {
     /// Submits the request. Of what was parsed, only what the answer needs is kept.
     async fn submit(mut self) -> Result<Waiting, Failure> {
         self.check()?;
-        let text_model = self.api.templates.of(self.content, self.deadline).await?;
         let mut memory = self.memory()?;
+        let text_model = self.api.templates.of(self.content, self.deadline).await?;
         let format = self.check_format(&text_model).await?;
         let prompts = self.prompts(&text_model, &mut memory).await?;
         let stop = StopStrings::new(&self.request.stop);
