@@ -121,7 +121,34 @@ fn calls_of_the_model_keep_to_what_the_client_has_asked_for() {
     assert_eq!(ask("ended", json!({ "tool_choice": "none" })), (200, None));
 }
 
-/// What waits in a queue is counted with all that the node holds of it.
+#[test]
+fn a_stream_whose_memory_runs_out_fails_once() {
+    let code = "from omni import TextGeneration\n\ndef handle_request(request: TextGeneration, context):\n    \
+                for _ in range(2000):\n        yield 'y' * 30000\n";
+    let config = "[server]\nbuffered-bytes = \"16MiB\"\n";
+    let node = Node::builder().config(config).model("text", &[("model.py", code), ("omni.toml", MANIFEST)]).start();
+    let chat = json!({
+        "model": "text",
+        "stream": true,
+        "messages": [{ "role": "user", "content": "x" }],
+        "response_format": { "type": "json_object" },
+    });
+    let response = json!({ "model": "text", "stream": true, "input": "x" });
+    for (path, body, last) in [("/v1/chat/completions", chat, "error"), ("/v1/responses", response, "response.failed")]
+    {
+        let headers = [("content-type", "application/json")];
+        let answer = node.http().request("POST", path, &headers, body.to_string().as_bytes());
+        let text = answer.text();
+        let events: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+        assert!(events.last().is_some_and(|event| event.contains(last)), "{path}: {:?}", events.last());
+        let errors = events.iter().filter(|event| event.contains("memory")).count();
+        assert!((1..=2).contains(&errors), "{path}: {errors} events of an error");
+    }
+    let [ok, error, refused, cancelled] = node.outcomes("text", "openai");
+    assert_eq!((ok, error + refused, cancelled), (0, 2, 0));
+}
+
+/// Requests in a queue count with all that the node holds of them.
 #[test]
 fn what_a_small_body_becomes_counts_while_it_waits() {
     let manifest =

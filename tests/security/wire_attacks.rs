@@ -238,22 +238,29 @@ fn an_answer_whose_end_does_not_come_is_cancelled_at_its_deadline() {
 from omni._engine import answer, wire
 
 def handle_request(request, context):
-    if request.body.json == "well":
+    how = request.body.json
+    if how == "well":
         return "well"
-    head = answer._head({"length": 5})
-    begin = wire.frame(wire.STREAM, wire.BYTES, 200, number(), head)
-    data().sendall(begin + frame(18, wire.BYTES, 0, 5, b"hello"))
+    head = answer._head({"length": 0 if how == "nothing" else 5})
+    sent = wire.frame(wire.STREAM, wire.BYTES, 200, number(), head)
+    if how == "no end":
+        sent += frame(18, wire.BYTES, 0, 5, b"hello")
+    if how == "more":
+        sent += frame(18, wire.BYTES, 0, 8, b"hello...")
+    data().sendall(sent)
     time.sleep(3600)
 "#;
     let node = with_neighbour().model("endless", &[("model.py", &model), ("omni.toml", SHORT)]).start();
     assert_eq!(post(&node, "endless", &json!("well")).json()["result"], "well");
-    let answer = post(&node, "endless", &json!("no end"));
-    assert_eq!((answer.status, answer.text()), (200, "hello".to_owned()), "{}", node.log());
-    // It is the only one at a time, and its place is free again only once it has ended.
-    let well = || (post(&node, "endless", &json!("well")).status == 200).then_some(());
-    wait_for("the next request to be answered", PATIENCE, well);
+    for (way, whole) in [("no end", "hello"), ("more", "hello"), ("nothing", "")] {
+        let answer = post(&node, "endless", &json!(way));
+        assert_eq!((answer.status, answer.text().as_str()), (200, whole), "{way}\n{}", node.log());
+        // The handler is the only one at a time: its place is free only once it has ended.
+        let well = || (post(&node, "endless", &json!("well")).status == 200).then_some(());
+        wait_for("the next request to be answered", PATIENCE, well);
+    }
     let [ok, error, ..] = node.outcomes("endless", "run");
-    assert_eq!((ok, error), (3, 0), "the client has a whole answer");
+    assert_eq!((ok, error), (7, 0), "each client has a whole answer");
     node.stop();
 }
 

@@ -108,6 +108,13 @@ pub fn head(parts: &Parts, request_id: &[u8], length: Option<u64>, handed_over: 
     }
 }
 
+/// Bytes that such a head takes in memory, roughly.
+pub(crate) fn bytes(parts: &Parts) -> u64 {
+    let pair = 2 * size_of::<String>();
+    let headers = parts.headers.iter().map(|(name, value)| (pair + name.as_str().len() + value.len()) as u64);
+    size_of::<RequestHead>() as u64 + headers.sum::<u64>()
+}
+
 /// All values of a header, joined by commas.
 fn joined(headers: &HeaderMap, name: &HeaderName) -> String {
     let mut values = headers.get_all(name).iter();

@@ -34,11 +34,13 @@ impl AnswerMemory {
     /// # Errors
     /// The answer is too long, or there is no memory for it.
     pub(crate) fn hold(&mut self, bytes: u64) -> Result<(), Failure> {
-        self.held += bytes;
-        if self.held > self.longest {
+        let held = self.held + bytes;
+        if held > self.longest {
             return Err(Failure::AnswerNotSendable(format!("it is longer than {} bytes", self.longest)));
         }
-        self.reserve(0)
+        self.grow_to(held)?;
+        self.held = held;
+        Ok(())
     }
 
     /// Reserves memory for what is held, and for so many bytes that wait for the client.
@@ -46,7 +48,10 @@ impl AnswerMemory {
     /// # Errors
     /// There is none.
     pub(crate) fn reserve(&mut self, waiting: u64) -> Result<(), Failure> {
-        let needed = self.held + waiting.saturating_sub(STEP);
+        self.grow_to(self.held + waiting.saturating_sub(STEP))
+    }
+
+    fn grow_to(&mut self, needed: u64) -> Result<(), Failure> {
         let missing = needed.saturating_sub(self.permit.bytes());
         if missing > 0 && !self.permit.grow(missing.next_multiple_of(STEP), Instant::now()) {
             return Err(Failure::AnswerNotKept);

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import re
 import struct
+import types
 from pathlib import Path
 
 import pytest
@@ -287,3 +289,69 @@ def test_omnictl_check_knows_all_kinds():
     source = (Path(__file__).parents[3] / "omnictl/src/commands/check/entrypoint.py").read_text()
     listed = dict(re.findall(r'^    "(\w+)": "([a-z-]+)",$', source, re.MULTILINE))
     assert listed == {name: kinds.kind_of(name) for name in entry._TYPED}
+
+
+def two(request, context):
+    return request
+
+
+def one(request):
+    return request
+
+
+class Handler:
+    def method(self, request, context):
+        return request
+
+    @classmethod
+    def of_class(cls, request, context):
+        return request
+
+    @staticmethod
+    def static(request, context):
+        return request
+
+    def __call__(self, request, context):
+        return request
+
+
+class Proxy:
+    """As decorators of some packages are: shows the attributes of what it wraps, and calls it otherwise."""
+
+    def __init__(self, wrapped):
+        self.__dict__["wrapped"] = wrapped
+
+    def __getattr__(self, name):
+        return getattr(self.wrapped, name)
+
+    def __call__(self, request, context):
+        return self.wrapped(request)
+
+
+@pytest.mark.parametrize(
+    "function, takes",
+    [
+        (two, True),
+        (lambda request, context, more=None: 1, True),
+        (lambda *arguments: 1, True),
+        (lambda request, context, *, more=1: 1, True),
+        (Handler().method, True),
+        (Handler.of_class, True),
+        (Handler.static, True),
+        (Handler(), True),
+        (types.MethodType(types.MethodType(lambda a, b, request, context: 1, "a"), "b"), True),
+        (functools.partial(lambda more, request, context: 1, 0), True),
+        (functools.wraps(one)(lambda *arguments: 1), True),
+        (Proxy(one), True),
+        (print, True),
+        (one, False),
+        (lambda request, context, more: 1, False),
+        (lambda request, context, *, more: 1, False),
+        (Handler.method, False),
+        (Handler().static.__get__(Handler()), False),
+    ],
+)
+def test_functions_that_surely_cannot_be_called_are_known(function, takes):
+    assert entry.takes(function, 2) is takes
+    if takes:
+        function(1, 2)

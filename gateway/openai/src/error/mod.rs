@@ -56,7 +56,7 @@ fn class(status: u16) -> &'static str {
     }
 }
 
-pub(crate) fn code(failure: &Failure) -> Option<&'static str> {
+fn code(failure: &Failure) -> Option<&'static str> {
     match failure {
         Failure::InvalidRequest(invalid) => Some(invalid.code.name()),
         Failure::NoSuchRoute => Some("unknown_url"),

@@ -9,7 +9,7 @@
 //! Invariants: events are numbered from 0; items do not overlap, and all events of an item have its id and its place.
 
 use crate::chat::TokenLogprob;
-use crate::error::code;
+use crate::error::{ErrorBody, ErrorObject};
 use crate::head::AnswerHead;
 use crate::responses::answer::{Item, OutputItem, OutputPart, Response, ResponseEcho, State, items, reason, status};
 use bytes::{BufMut, BytesMut};
@@ -86,7 +86,7 @@ struct ErrorEvent<'a> {
     sequence_number: u64,
     code: &'static str,
     message: &'a str,
-    param: Option<()>,
+    param: Option<&'a str>,
 }
 
 impl ResponsesEncoder {
@@ -276,9 +276,10 @@ impl ResponseEncoder for ResponsesEncoder {
     }
 
     fn error(&mut self, failure: &StreamFailure<'_>, out: &mut BytesMut) {
-        let (code, message) = (code(failure.failure).unwrap_or("server_error"), failure.failure.to_string());
+        let ErrorObject { message, param, code, .. } = ErrorBody::new(failure.failure).error;
+        let code = code.unwrap_or("server_error");
         let sequence_number = self.next();
-        let event = ErrorEvent { r#type: "error", sequence_number, code, message: &message, param: None };
+        let event = ErrorEvent { r#type: "error", sequence_number, code, message: &message, param: param.as_deref() };
         put_event("error", &event, out);
         // The client has them, and large ones may be what there is no memory for.
         if self.items.iter().map(Item::length).sum::<usize>() > REPEATED {

@@ -3,6 +3,7 @@
 use crate::generation::stream::GenerationBody;
 use crate::head::REQUEST_ID;
 use crate::in_flight::InFlightRequest;
+use crate::memory::LONGEST_WHOLE;
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -107,13 +108,15 @@ impl StreamBody {
         let end = match (running.reader.poll_read(context), uploaded) {
             (Poll::Ready(StreamRead::Chunks(chunks)), Poll::Pending | Poll::Ready(Ok(()))) => {
                 running.request.on_consumed(chunks.cost());
-                let data = self.encoder.encode(chunks);
-                if let Some(left) = self.left.as_mut().filter(|left| **left > 0) {
-                    *left = left.saturating_sub(data.len() as u64);
+                let mut data = self.encoder.encode(chunks);
+                if let Some(left) = &mut self.left {
+                    let has_more = data.len() as u64 > *left;
+                    data.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
+                    *left -= data.len() as u64;
                     if *left == 0
                         && let Some(running) = self.running.take()
                     {
-                        running.await_end();
+                        running.on_all_read(has_more);
                     }
                 }
                 return Poll::Ready(Some(Ok(Frame::data(data))));
@@ -149,10 +152,13 @@ impl Running {
         }
     }
 
-    /// Waits for the end of an answer of which the client has all bytes: until then its handler runs. At the deadline it is
-    /// cancelled like any other.
-    fn await_end(mut self) {
+    /// Counts an answer of which the client has all bytes, and waits for its end: until then its handler runs. At the deadline
+    /// it is cancelled like any other. `has_more`: the model has sent more than it announced, and is cancelled at once.
+    fn on_all_read(mut self, has_more: bool) {
         self.request.on_all_read();
+        if has_more {
+            return; // what is dropped is cancelled
+        }
         if self.poll_end(&mut Context::from_waker(Waker::noop())).is_pending() {
             tokio::spawn(async move { std::future::poll_fn(|context| self.poll_end(context)).await });
         }
@@ -230,11 +236,20 @@ impl Document {
     /// The node's budget is used up.
     pub(crate) fn kept_response(
         mut self,
-        reserved: Option<BodyPermit>,
+        mut reserved: Option<BodyPermit>,
         version: Version,
         share: &Arc<BudgetShare>,
         deadline: Instant,
     ) -> Result<Response<AnswerBody>, Failure> {
+        if self.bytes.len() as u64 > LONGEST_WHOLE {
+            return Err(Failure::AnswerNotSendable(format!("it is longer than {LONGEST_WHOLE} bytes")));
+        }
+        if let Some(permit) = &mut reserved {
+            let more = (self.bytes.len() as u64).saturating_sub(permit.bytes());
+            if more > 0 && !permit.grow(more, Instant::now()) {
+                return Err(Failure::AnswerNotKept);
+            }
+        }
         let permit = reserve_response(&mut self.bytes, reserved, version, share)?;
         let mut response = self.response();
         if permit.is_some() {
@@ -284,7 +299,12 @@ pub(crate) fn respond(
             let left = head.length.filter(|_| reader.kind() == StreamKind::Bytes);
             request.cancel_at_deadline();
             let encoder = StreamEncoder::new(reader.kind());
-            let running = Some(Running { reader, request });
+            let running = Running { reader, request };
+            if left == Some(0) {
+                running.on_all_read(false);
+                return response.map(|()| AnswerBody::full(Bytes::new()));
+            }
+            let running = Some(running);
             let stream = StreamBody { running, encoder, upload, left, cut: None };
             AnswerBody::Stream(Box::new(AnswerStream::Model(stream)))
         }

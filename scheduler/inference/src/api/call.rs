@@ -88,16 +88,17 @@ impl ModelInput {
     /// it counts until the answer has come.
     pub(crate) fn json(
         kind: RequestKind,
-        body: &impl Serialize,
+        body: impl Serialize,
         (mut permit, kept): (Option<BodyPermit>, u64),
     ) -> Result<Self, Failure> {
-        let body = serde_json::to_vec(body).map_err(|error| Failure::BadRequest(error.to_string()))?;
+        let encoded = serde_json::to_vec(&body).map_err(|error| Failure::BadRequest(error.to_string()))?;
+        drop(body);
         if let Some(permit) = &mut permit
-            && !permit.grow(body.len() as u64 + kept, Instant::now())
+            && !permit.grow(encoded.len() as u64 + kept, Instant::now())
         {
             return Err(Failure::NodeBusy);
         }
-        Ok(Self::new(kind, collected(BodyKind::Json, body.into(), permit)))
+        Ok(Self::new(kind, collected(BodyKind::Json, encoded.into(), permit)))
     }
 
     /// A request with a body that was received.
@@ -156,15 +157,9 @@ impl Call<'_> {
             }
             AnswerContent::Stream(_) => Err(Failure::AnswerNotSendable("it is a stream of events".to_owned())),
         };
-        let (bytes, mut permit) = whole.inspect_err(|_| in_flight.cancel_uncounted())?;
+        let (bytes, permit) = whole.inspect_err(|_| in_flight.cancel_uncounted())?;
         in_flight.on_end();
         let document = render(&bytes)?;
-        if let Some(permit) = &mut permit {
-            let more = (document.bytes.len() as u64).saturating_sub(permit.bytes());
-            if !permit.grow(more, Instant::now()) {
-                return Err(Failure::AnswerNotKept);
-            }
-        }
         let (http, share) = (self.caller.parts.version, &self.model.body_budget);
         let mut response = document.kept_response(permit, http, share, self.deadline)?;
         in_flight.on_stream_end(true);

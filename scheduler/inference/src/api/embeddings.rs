@@ -23,7 +23,7 @@ impl ApiRequest<'_> {
             let inputs = std::mem::take(&mut request.inputs);
             let (count, estimate) = (inputs.len(), estimate(&inputs));
             let input = input(inputs, request.dimensions);
-            let input = ModelInput::json(RequestKind::Embeddings, &input, (permit, 0))?;
+            let input = ModelInput::json(RequestKind::Embeddings, input, (permit, 0))?;
             let render = |answer: &[u8]| {
                 let answer = vectors(answer, count)?;
                 let tokens = answer.header.usage.map_or(estimate, |usage| usage.prompt_tokens);
@@ -45,7 +45,7 @@ pub(crate) async fn native_embeddings(
     let texts = omni_workers_ai::embedding_texts(body)?;
     let count = texts.len();
     let input = EmbeddingsInput { texts: Some(texts), ..EmbeddingsInput::default() };
-    let input = ModelInput::json(RequestKind::Embeddings, &input, (permit, 0))?;
+    let input = ModelInput::json(RequestKind::Embeddings, input, (permit, 0))?;
     let render = |answer: &[u8]| {
         let answer = vectors(answer, count)?;
         let vectors: Vec<Vec<f32>> = (0..count).map(|at| answer.embedding(at).collect()).collect();

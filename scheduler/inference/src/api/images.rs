@@ -30,7 +30,7 @@ impl ApiRequest<'_> {
             steps: request.steps,
             guidance: None,
         };
-        let input = ModelInput::json(RequestKind::TextToImage, &input, (permit, 0))?;
+        let input = ModelInput::json(RequestKind::TextToImage, input, (permit, 0))?;
         let draw = async |call: Call<'_>| {
             let render = |answer: &[u8]| {
                 let images = images(answer, request.n as usize)?;
@@ -60,7 +60,7 @@ pub(crate) async fn native_images(
         steps: request.steps,
         guidance: request.guidance,
     };
-    let input = ModelInput::json(RequestKind::TextToImage, &input, (permit, 0))?;
+    let input = ModelInput::json(RequestKind::TextToImage, input, (permit, 0))?;
     let as_bytes = accepts_images(&call.caller.parts.headers);
     let render = |answer: &[u8]| {
         let images = images(answer, 1)?;

@@ -22,7 +22,7 @@ impl ApiRequest<'_> {
         let rank = async |call: Call<'_>| {
             let head = openai_head(call.caller.id, &request.model);
             let input = input(&request.query, &request.documents, request.top_n);
-            let input = ModelInput::json(RequestKind::Rerank, &input, (permit, bytes_of(&request.documents)))?;
+            let input = ModelInput::json(RequestKind::Rerank, input, (permit, bytes_of(&request.documents)))?;
             let render = |answer: &[u8]| {
                 let RerankAnswer { scores, usage } = scores(answer, request.documents.len())?;
                 let tokens = usage.map_or_else(|| estimate(&request), |usage| usage.prompt_tokens);
@@ -42,7 +42,7 @@ pub(crate) async fn native_rerank(
 ) -> Result<Response<AnswerBody>, Failure> {
     let request = omni_workers_ai::rerank_request(body)?;
     let input = input(&request.query, &request.documents, request.top_k);
-    let input = ModelInput::json(RequestKind::Rerank, &input, (permit, bytes_of(&request.documents)))?;
+    let input = ModelInput::json(RequestKind::Rerank, input, (permit, bytes_of(&request.documents)))?;
     let render = |answer: &[u8]| {
         let answer = scores(answer, request.documents.len())?;
         Ok(Document::json(omni_workers_ai::rerank_answer(&request, &answer.scores)))

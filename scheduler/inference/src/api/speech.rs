@@ -25,7 +25,7 @@ impl ApiRequest<'_> {
             format: Some(request.format.name().to_owned()),
             speed: Some(request.speed),
         };
-        let input = ModelInput::json(RequestKind::TextToSpeech, &input, (permit, 0))?;
+        let input = ModelInput::json(RequestKind::TextToSpeech, input, (permit, 0))?;
         let speak = async |call: Call<'_>| call.file(input).await;
         self.with_call(&request.model, Kind::TextToSpeech, body, speak).await
     }
@@ -45,7 +45,7 @@ pub(crate) async fn native_speech(
         format: request.format.map(SpeechFormat::name).map(str::to_owned),
         speed: request.speed,
     };
-    let input = ModelInput::json(RequestKind::TextToSpeech, &input, (permit, 0))?;
+    let input = ModelInput::json(RequestKind::TextToSpeech, input, (permit, 0))?;
     if accepts_json_alone(&call.caller.parts.headers) {
         return call.document(input, |file| Ok(Document::json(audio_answer(file)))).await;
     }

@@ -135,7 +135,9 @@ impl Body for GenerationBody {
                 Poll::Pending => break,
             }
         }
-        if let Err(failure) = body.memory.reserve(body.out.len() as u64) {
+        if !body.ended
+            && let Err(failure) = body.memory.reserve(body.out.len() as u64)
+        {
             body.fail_unwritten(&failure);
         }
         match (body.out.is_empty(), body.ended) {

@@ -12,6 +12,8 @@ imports is known all the same.
 
 from __future__ import annotations
 
+from types import FunctionType, MethodType
+
 from omni._engine.answer import Stream, whole
 from omni.request import Request
 
@@ -70,18 +72,18 @@ def kind_of(function: Callable[..., Any]) -> str | None:
 
 
 def takes(function: Callable[..., Any], count: int) -> bool:
-    """True unless the function surely cannot be called with so many arguments. Of a decorator's wrapper only its own
-    parameters count: it may add arguments."""
+    """True unless the function surely cannot be called with so many arguments. Only plain functions and methods are
+    judged, by their exact type: proxies show the attributes of what they wrap, and a decorator may add arguments."""
     given = count
-    if hasattr(function, "__func__"):
-        function, given = function.__func__, count + 1
-    code = getattr(function, "__code__", None)
-    if code is None:
+    while type(function) is MethodType:
+        function, given = function.__func__, given + 1
+    if type(function) is not FunctionType:
         return True
+    code = function.__code__
     most = code.co_argcount
-    least = most - len(getattr(function, "__defaults__", None) or ())
+    least = most - len(function.__defaults__ or ())
     named = code.co_varnames[most : most + code.co_kwonlyargcount]
-    defaults = getattr(function, "__kwdefaults__", None) or {}
+    defaults = function.__kwdefaults__ or {}
     return least <= given and (given <= most or bool(code.co_flags & _VARARGS)) and all(n in defaults for n in named)
 
 

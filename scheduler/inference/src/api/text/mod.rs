@@ -46,6 +46,8 @@ use std::time::Instant;
 
 /// Bytes of a short answer in any of the forms.
 const WHOLE: usize = 2048;
+/// Bytes of a choice that waits, beside its body and its head.
+const CHOICE: u64 = 3072;
 
 /// A request for generated text, and where it came from.
 pub(crate) struct TextRequest<'a> {
@@ -60,6 +62,18 @@ pub(crate) struct TextRequest<'a> {
     pub(crate) permit: Option<BodyPermit>,
     pub(crate) deadline: Instant,
 }
+
+/// A request that is ready for its model.
+struct Prepared {
+    text_model: Arc<TextModel>,
+    /// Form that the node has to keep.
+    format: Option<Arc<ResponseFormat>>,
+    prompts: Vec<PreparedPrompt>,
+    memory: RequestMemory,
+    outcome: PendingOutcome,
+}
+
+type PreparedParts = (Arc<TextModel>, Option<Arc<ResponseFormat>>, Vec<PreparedPrompt>, RequestMemory);
 
 /// A request that was submitted and waits for its answer.
 struct Waiting {
@@ -107,7 +121,9 @@ impl TextRequest<'_> {
             let mut out = BytesMut::with_capacity(WHOLE);
             encoder.whole(&completion, &mut out);
             let (version, share) = (caller.parts.version, &model.body_budget);
-            let response = Document::json(out.freeze()).kept_response(Some(permit), version, share, deadline)?;
+            let document = Document::json(out.freeze());
+            let response = document.kept_response(Some(permit), version, share, deadline);
+            let response = response.inspect_err(|_| generation.cancel())?;
             generation.on_complete();
             drop((original, body_memory, kept));
             response
@@ -121,10 +137,8 @@ impl TextRequest<'_> {
     /// # Errors
     /// The failure, for the codec of the API; status 501 from a model that cannot count.
     pub(crate) async fn count(mut self) -> Result<Response<AnswerBody>, Failure> {
-        self.check()?;
-        let mut memory = self.memory()?;
-        let text_model = self.api.templates.of(self.content, self.deadline).await?;
-        let prompts = self.prompts(&text_model, &mut memory).await?;
+        let Prepared { prompts, memory, mut outcome, .. } = self.prepare().await?;
+        outcome.leave(); // that of the only request to the model counts
         let body = prompts.into_iter().next().and_then(|prompt| prompt.choices.into_iter().next());
         let Some(body) = body else { return Err(Failure::NoSuchRoute) };
         let submitted = self.submit_one(RequestKind::CountTokens, body)?;
@@ -150,31 +164,48 @@ impl TextRequest<'_> {
 
     /// Submits the request. Of what was parsed, only what the answer needs is kept.
     async fn submit(mut self) -> Result<Waiting, Failure> {
-        self.check()?;
-        let mut memory = self.memory()?;
-        let text_model = self.api.templates.of(self.content, self.deadline).await?;
-        let format = self.check_format(&text_model).await?;
-        let prompts = self.prompts(&text_model, &mut memory).await?;
+        let Prepared { text_model, format, prompts, mut memory, mut outcome } = self.prepare().await?;
         let stop = StopStrings::new(&self.request.stop);
         let tools: Vec<_> = self.request.prompts.iter().map(compiled_tools).collect();
         let tools_bytes: u64 = tools.iter().map(|tools| tools.bytes()).sum();
-        let echo = self.codec.repeats(self.original.len());
-        memory.keep(tools_bytes + stop.bytes() + format.as_deref().map_or(0, ResponseFormat::bytes) + echo)?;
+        let repeated = self.codec.repeats(self.original.len());
+        let answers: usize = prompts.iter().map(|prompt| prompt.choices.len()).sum();
+        let heads = answers as u64 * (CHOICE + head::bytes(self.caller.parts));
+        memory.hold(heads).inspect_err(|_| outcome.leave())?;
+        let kept = tools_bytes + stop.bytes() + format.as_deref().map_or(0, ResponseFormat::bytes) + repeated;
+        memory.keep(kept).inspect_err(|_| outcome.leave())?;
         let (body_memory, kept) = memory.into_permits();
         let submitted = Instant::now();
-        let choices = self.choices(&text_model, (prompts, &tools), &stop, &body_memory)?;
-        let (label, streamed) = (self.codec.label(), self.request.stream);
-        let outcome = PendingOutcome::new(self.model, label, self.caller.arrived);
+        let choices = self.choices(&text_model, (prompts, &tools), &stop, &body_memory);
+        let choices = choices.inspect_err(|_| outcome.leave())?;
         let check = FormatCheck::new(format, choices.len(), text_model.aside.clone());
         let per_prompt = self.request.choices.max(1) as usize;
         let generation = Generation::new(choices, per_prompt, check, (self.deadline, outcome));
+        let (label, streamed) = (self.codec.label(), self.request.stream);
         let encoder = self.codec.encoder(&self.request, self.caller.id, unix_ms() / 1000);
         Ok(Waiting { generation, encoder, submitted, label, streamed, original: self.original, body_memory, kept })
     }
 
-    /// Counts the memory of the request, which is the model's from now on.
-    fn memory(&mut self) -> Result<RequestMemory, Failure> {
-        RequestMemory::new(self.permit.take(), self.request.bytes(), &self.model.body_budget)
+    /// Prepares the request until its deadline.
+    async fn prepare(&mut self) -> Result<Prepared, Failure> {
+        let mut outcome = PendingOutcome::new(self.model, self.codec.label(), self.caller.arrived);
+        let prepared = tokio::time::timeout_at(self.deadline.into(), self.prepare_parts()).await;
+        match prepared.unwrap_or(Err(Failure::Deadline)) {
+            Ok((text_model, format, prompts, memory)) => Ok(Prepared { text_model, format, prompts, memory, outcome }),
+            Err(failure) => {
+                outcome.leave();
+                Err(failure)
+            }
+        }
+    }
+
+    async fn prepare_parts(&mut self) -> Result<PreparedParts, Failure> {
+        self.check()?;
+        let mut memory = RequestMemory::new(self.permit.take(), self.request.bytes(), &self.model.body_budget)?;
+        let text_model = self.api.templates.of(self.content, self.deadline).await?;
+        let format = self.check_format(&text_model).await?;
+        let prompts = self.prompts(&text_model, &mut memory).await?;
+        Ok((text_model, format, prompts, memory))
     }
 
     /// Checks that the model can honour the request.
