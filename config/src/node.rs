@@ -12,6 +12,7 @@ mod group;
 mod python;
 mod secret;
 mod tls;
+mod usage;
 mod user;
 mod weights;
 
@@ -30,6 +31,7 @@ pub use group::{NoGroup, NodeGroup};
 pub use python::Python;
 pub use secret::SecretFile;
 pub use tls::Tls;
+pub use usage::{Sink, Usage, WhenFull};
 pub use user::{NoUser, NodeUser};
 pub use weights::Weights;
 
@@ -74,6 +76,8 @@ pub struct NodeConfig {
     pub network: Network,
     /// `[logs]`: bounds of what models write.
     pub logs: Logs,
+    /// `[usage]`: records of what requests used.
+    pub usage: Usage,
 }
 
 /// A configuration of the node that cannot be used, with everything that is wrong with it.
@@ -102,6 +106,7 @@ impl NodeConfig {
             weights: root.section("weights", Weights::read),
             network: root.section("network", Network::read),
             logs: root.section("logs", Logs::read),
+            usage: root.section("usage", Usage::read),
         });
         if document.is_clean()
             && let Some((key, reason)) = config.node.overlap()
@@ -112,6 +117,11 @@ impl NodeConfig {
             && let Some((key, reason)) = config.tls.half()
         {
             document.refuse("tls", key, reason);
+        }
+        if document.is_clean()
+            && let Some((key, reason)) = config.usage.without_server()
+        {
+            document.refuse("usage", key, reason);
         }
         document.finish(config).map_err(NodeConfigError)
     }
@@ -127,7 +137,7 @@ impl NodeConfig {
     pub fn of_launcher(&self) -> serde_json::Value {
         let mut sections = serde_json::to_value(self).unwrap_or_default(); // a parsed value can always be written
         if let Some(sections) = sections.as_object_mut() {
-            sections.retain(|name, _| !["server", "tls", "capacity", "logs"].contains(&name.as_str()));
+            sections.retain(|name, _| !["server", "tls", "capacity", "logs", "usage"].contains(&name.as_str()));
         }
         sections
     }

@@ -48,9 +48,8 @@ fn the_default_file_has_every_key_under_a_comment() {
     }
 }
 
-#[test]
-fn every_key_is_read() {
-    let text = r#"
+/// Every key with another value than its default.
+const EVERY_KEY: &str = r#"
 [node]
 user = 4000
 admin-group = "wheel"
@@ -113,8 +112,18 @@ host-access = ["@cf/meta/llama"]
 [logs]
 lines-per-second = 1
 kept = "4KiB"
+
+[usage]
+keep = "64MiB"
+when-full = "refuse"
+sink = "http://127.0.0.1:9/usage"
+token = "usage-token"
+authorities = "/etc/ca.pem"
 "#;
-    let config = NodeConfig::parse(text).unwrap();
+
+#[test]
+fn every_key_is_read() {
+    let config = NodeConfig::parse(EVERY_KEY).unwrap();
     assert!(config.allows_host_access(&"@cf/meta/llama".parse().unwrap()));
     assert!(!config.allows_host_access(&"cowsay".parse().unwrap()));
     assert!(config.allows_body_handover(&"@cf/openai/whisper".parse().unwrap()));
@@ -187,6 +196,15 @@ const BAD: &[&str] = &[
     "[network]\nhost-access = [\"cowsay\", \"../x\"]",
     "[logs]\nkept = \"1GiB\"",
     "[logs]\nlines-per-second = \"200\"",
+    "[usage]\nkeep = \"1MiB\"",
+    "[usage]\nwhen-full = \"stop\"",
+    "[usage]\nsink = \"records\"",
+    "[usage]\nsink = \"/var/log/\"",
+    "[usage]\nsink = \"https://user:secret@host/\"",
+    "[usage]\nsink = \"https:///records\"",
+    "[usage]\nsink = \"ftp://host/records\"",
+    "[usage]\ntoken = \"x\"",
+    "[usage]\nsink = \"/var/log/usage\"\nauthorities = \"/etc/ca.pem\"",
 ];
 
 #[test]

@@ -28,6 +28,7 @@ fn every_command_explains_itself() {
         "check",
         "token",
         "top",
+        "usage",
         "gpu",
         "doctor",
         "completion",

@@ -9,3 +9,4 @@ pub mod serve;
 mod service;
 mod single;
 pub mod startup;
+pub mod usage;

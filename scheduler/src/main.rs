@@ -11,6 +11,7 @@ use omni_scheduler::args::{Args, ArgsError, Directories};
 use omni_scheduler::exposure;
 use omni_scheduler::serve::{self, Start};
 use omni_scheduler::startup::{self, StartupError};
+use omni_scheduler::usage;
 use omni_takeover::{Listeners, Predecessor};
 use std::collections::BTreeMap;
 use std::io::{Write, stdout};
@@ -77,6 +78,7 @@ fn prepare(
     if args.check_config {
         tokens(&config)?;
         tls(&config)?;
+        usage::sink(&config)?;
         return Ok(None);
     }
     if args.probe {
@@ -85,10 +87,10 @@ fn prepare(
         return Ok(None);
     }
     let config = with_machine_limits(config);
-    let read = || Ok::<_, Box<dyn std::error::Error>>((tokens(&config)?, tls(&config)?));
-    let (listeners, (tokens, tls)) =
+    let read = || Ok::<_, Box<dyn std::error::Error>>((tokens(&config)?, tls(&config)?, usage::sink(&config)?));
+    let (listeners, (tokens, tls, usage_sink)) =
         startup::set_up(&config, &directories, args.config_file().as_deref(), handed_over, read)?;
-    Ok(Some(Start { config, directories, admins, tokens, tls, listeners, program, predecessor: None }))
+    Ok(Some(Start { config, directories, admins, tokens, tls, usage_sink, listeners, program, predecessor: None }))
 }
 
 /// Reads the tokens of the data listener, by name; `None`: the configuration has no tokens file.

@@ -74,6 +74,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("omni-structured-output", &["omni-generation"]),
     ("omni-tool-parser", &["omni-generation"]),
     ("omni-store", &["omni-config", "omni-log", "omni-node-protocol"]),
+    ("omni-usage", &["omni-log"]),
     (
         "omni-admin",
         &[
@@ -93,6 +94,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "omni-request-error",
             "omni-supervisor",
             "omni-takeover",
+            "omni-usage",
         ],
     ),
     (
@@ -118,6 +120,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "omni-structured-output",
             "omni-supervisor",
             "omni-tool-parser",
+            "omni-usage",
             "omni-workers-ai",
         ],
     ),
@@ -253,6 +256,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "omni-supervisor",
             "omni-takeover",
             "omni-task",
+            "omni-usage",
         ],
     ),
     (

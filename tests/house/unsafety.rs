@@ -38,6 +38,7 @@ const FENCED: &[(&str, &str)] = &[
     ("scheduler/gpu/src/nvml.rs", "calls into the GPU driver"),
     ("scheduler/packet-socket/src/lib.rs", "registering a descriptor with the runtime"),
     ("scheduler/src/startup/sockets.rs", "listening sockets from the service manager"),
+    ("scheduler/usage/src/segment.rs", "mmap of a file that records are stored in"),
     ("tests/cuda-sim/runtime/src/device.rs", "exported C functions, calls of the driver"),
     ("tests/cuda-sim/runtime/src/driver.rs", "a library opened at run time"),
     ("tests/cuda-sim/runtime/src/error.rs", "exported C functions"),

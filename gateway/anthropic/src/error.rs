@@ -100,6 +100,7 @@ mod tests {
             Failure::BodyEncoded { encoding: "gzip".into() },
             Failure::QueueFull { retry_after },
             Failure::NodeBusy,
+            Failure::UsageNotKept,
             Failure::ShuttingDown,
             Failure::Died,
             Failure::Deadline,

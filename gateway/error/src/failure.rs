@@ -78,6 +78,9 @@ pub enum Failure {
     /// No memory for the request's body, or no descriptors to upload it.
     #[error("the node's memory for bodies is used up")]
     NodeBusy,
+    /// No usage record can be kept, and the node answers none without.
+    #[error("the node can keep no record of usage now, and answers no request without")]
+    UsageNotKept,
     /// No memory to keep the response until its client has read it. The request has run.
     #[error("the node has no memory for the model's answer")]
     AnswerNotKept,
@@ -186,6 +189,7 @@ impl Failure {
             | Self::BodyTooLarge { .. }
             | Self::QueueFull { .. }
             | Self::NodeBusy
+            | Self::UsageNotKept
             | Self::AnswerNotKept
             | Self::CannotStart { .. }
             | Self::NoRoom { .. }

@@ -50,7 +50,7 @@ impl Failure {
             | Self::Raised
             | Self::AnswerNotSendable(_) => RetryAdvice::Never,
             Self::TooManyRequests { retry_after } | Self::QueueFull { retry_after } => RetryAdvice::After(*retry_after),
-            Self::NodeBusy => RetryAdvice::OtherNode(Duration::from_secs(1)),
+            Self::NodeBusy | Self::UsageNotKept => RetryAdvice::OtherNode(Duration::from_secs(1)),
             Self::CannotStart { retry_after } | Self::NoRoom { retry_after } | Self::NoGpuMemory { retry_after } => {
                 RetryAdvice::OtherNode(*retry_after)
             }

@@ -12,6 +12,7 @@ fn code(failure: &Failure) -> u32 {
         Failure::TooManyRequests { .. }
         | Failure::QueueFull { .. }
         | Failure::NodeBusy
+        | Failure::UsageNotKept
         | Failure::AnswerNotKept
         | Failure::CannotStart { .. }
         | Failure::NoRoom { .. }
@@ -81,6 +82,7 @@ mod tests {
             Failure::BodyTooLarge { limit: 1024 },
             Failure::QueueFull { retry_after: Duration::from_millis(1200) },
             Failure::NodeBusy,
+            Failure::UsageNotKept,
             Failure::AnswerNotKept,
             Failure::CannotStart { retry_after: Duration::from_secs(300) },
             Failure::NoRoom { retry_after: Duration::from_millis(2400) },

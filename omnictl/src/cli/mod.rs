@@ -217,6 +217,19 @@ Examples:
         #[arg(long)]
         once: bool,
     },
+    /// Show what models were used for, by model and token
+    #[command(after_help = "\
+Sums over the records that the node keeps, within [usage] of its configuration. A request of several
+choices counts for each. INPUT, CACHED and OUTPUT are tokens; TIME is the time in instances.
+
+Examples:
+  omnictl usage --since 24h
+  omnictl usage --since 1h -o json | jq '[.rows[].output_tokens] | add'")]
+    Usage {
+        /// How far back
+        #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = duration::parse)]
+        since: Duration,
+    },
     /// Show the GPUs, and the models on them
     #[command(after_help = "\
 USED is what anybody has on the card, as the driver says; RESIDENT what models have there, within

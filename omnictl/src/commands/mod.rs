@@ -23,6 +23,7 @@ mod status;
 mod token;
 mod top;
 mod upgrade;
+mod usage;
 mod version;
 mod wait;
 
@@ -68,6 +69,7 @@ pub(crate) fn run(cli: Cli, out: Out<'_>) -> Result<Exit, Failure> {
         Command::History { model } => on_node(history::run(context, &model)),
         Command::Explain { model } => on_node(explain::run(context, &model)),
         Command::Top { once } => on_node(top::run(context, once)),
+        Command::Usage { since } => on_node(usage::run(context, since)),
         Command::Gpu => on_node(gpu::run(context)),
         Command::Upgrade => on_node(upgrade::run(context)),
         Command::Version => on_node(version::run(context)),

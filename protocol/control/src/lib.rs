@@ -20,16 +20,19 @@
 //! | `GET /v1/models/{model}/logs?lines=N&follow=true` | one [`LogEntry`] a line (`application/x-ndjson`) |
 //! | `GET /v1/top` | [`Top`] |
 //! | `GET /v1/gpus` | [`Gpus`] |
+//! | `GET /v1/usage?since=UNIX_MS` | [`UsageSummary`] |
 //! | `GET /openapi.json` | the OpenAPI document of all this |
 
 mod explain;
 mod gpu;
 mod model;
+mod usage;
 mod versions;
 
 pub use explain::{Because, Budget, Budgets, Explain};
 pub use gpu::{Gpu, GpuInstance, Gpus, Residency};
 pub use model::{Directory, Generation, Instance, Model, Role, State, Stop, StopReason};
+pub use usage::{UsageRow, UsageSummary};
 pub use versions::{History, Version};
 
 use schemars::JsonSchema;

@@ -7,5 +7,6 @@ pub mod control_socket;
 mod metrics;
 pub mod monitoring;
 mod openapi;
+mod usage_metrics;
 
 pub use metrics::Metrics;

@@ -1,14 +1,17 @@
 //! Registry of all metrics. No label is unbounded: models are directories on this node, usage units are checked words.
 
+use crate::usage_metrics::UsageCollector;
 use omni_auth::TokenMetrics;
 use omni_body::BodyMetrics;
 use omni_capacity::CapacityMetrics;
 use omni_gpu::GpuMetrics;
 use omni_ingress::HttpMetrics;
 use omni_supervisor::metrics::NodeMetrics;
+use omni_usage::UsageRecorder;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
+use std::sync::Arc;
 
 /// Registry with its families.
 #[derive(Debug)]
@@ -86,6 +89,11 @@ impl Metrics {
         );
     }
 
+    /// Adds the counts of usage records.
+    pub fn usage(&mut self, recorder: Arc<UsageRecorder>) {
+        self.registry.register_collector(Box::new(UsageCollector(recorder)));
+    }
+
     /// Handles for the node.
     #[must_use]
     pub fn of_node(&self) -> NodeMetrics {
@@ -99,12 +107,17 @@ mod tests {
     use omni_control_api::{Gpu, GpuInstance, Gpus, Residency, State};
     use omni_policy::capacity::{Amounts, Resource, View};
     use omni_supervisor::metrics::{Api, ModelMetrics};
+    use omni_usage::{UsageSettings, WhenFull};
     use std::time::Duration;
 
     #[test]
     fn names_and_help_of_all_metrics() {
         let mut metrics = Metrics::default();
         metrics.certificate_ends(2_208_988_800);
+        let dir = tempfile::tempdir().unwrap();
+        let (spool, log) = (dir.path().join("spool"), dir.path().join("log"));
+        let settings = UsageSettings { spool, log, keep: 1, when_full: WhenFull::Lose, sink: None };
+        metrics.usage(Arc::new(UsageRecorder::open(settings).unwrap()));
         let model = metrics.of_node().of_model("cowsay");
         model.outcomes(Api::WorkersAi).ok.inc();
         model.state(State::Ready, [State::Ready, State::Ready, State::Draining].into_iter());

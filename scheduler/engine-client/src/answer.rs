@@ -1,5 +1,6 @@
 //! Answers of an engine, on their way to the client that waits.
 
+use super::execution::InstanceName;
 use super::stream::StreamReader;
 use bytes::Bytes;
 use omni_body::{BodyPermit, RequestBody};
@@ -24,8 +25,8 @@ pub struct Answer {
     pub sent_at: Instant,
     /// The instance's last wait for GPU memory before that, if there was one.
     pub swap: Option<Swap>,
-    /// Short version of the model that answered.
-    pub version: Arc<str>,
+    /// Instance that answered.
+    pub instance: Arc<InstanceName>,
 }
 
 /// Content of an [`Answer`].

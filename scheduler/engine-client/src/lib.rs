@@ -3,6 +3,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`connection`] | [`DataConnection`]: frames over the data socket, cancellations over a second one |
+//! | [`execution`] | where a request was sent, and what its handler reported, for the record of its usage |
 //! | [`request`] | a request before it is sent: head, body, where its answer goes |
 //! | [`requests`] | [`RequestTable`]: requests of one model until their last frames |
 //! | [`answer`] | an answer on its way to the client |
@@ -16,6 +17,7 @@
 
 mod answer;
 mod connection;
+mod execution;
 mod request;
 mod requests;
 mod stream;
@@ -23,6 +25,7 @@ mod violation;
 
 pub use answer::{Answer, AnswerContent, ReplySender, Swap, Unanswered};
 pub use connection::{ConnectionError, DataConnection, EngineEnds, split_frame};
+pub use execution::{Execution, InstanceName, SentTo};
 pub use request::Request;
 pub use requests::{FrameOutcome, Recipient, RequestTable};
 pub use stream::{StreamEnd, StreamRead, StreamReader, StreamWriter, stream};

@@ -1,6 +1,7 @@
 //! Requests before they are sent to an engine.
 
 use crate::answer::ReplySender;
+use crate::execution::Execution;
 use omni_body::RequestBody;
 use omni_engine_protocol::frame::RequestHead;
 use std::time::Instant;
@@ -16,4 +17,6 @@ pub struct Request {
     pub deadline: Instant,
     /// Receives the answer.
     pub reply: ReplySender,
+    /// For the record of its usage.
+    pub execution: Execution,
 }

@@ -11,6 +11,7 @@
 
 use super::answer::{Answer, AnswerContent, ReplySender, Swap, Unanswered};
 use super::connection::DataConnection;
+use super::execution::{Execution, InstanceName, SentTo};
 use super::request::Request;
 use super::stream::{StreamEnd, StreamReader, StreamWriter, stream};
 use super::violation::ProtocolViolation;
@@ -53,6 +54,7 @@ struct Entry {
     reply: Reply,
     /// For a large answer that is arriving.
     permit: Option<BodyPermit>,
+    execution: Execution,
     /// The deadline has passed: whatever the engine reports, this is why the request fails.
     is_expired: bool,
 }
@@ -68,8 +70,8 @@ struct Sent {
 pub struct Recipient {
     /// Instance.
     pub instance: InstanceNumber,
-    /// Short version of the model that it runs.
-    pub version: Arc<str>,
+    /// Name of the instance.
+    pub name: Arc<InstanceName>,
     /// Last wait of the request for GPU memory.
     pub swap: Option<Swap>,
 }
@@ -94,10 +96,11 @@ pub struct RequestTable {
 impl RequestTable {
     /// Adds a request, which is not sent yet.
     pub fn insert(&mut self, id: RequestId, request: Request) {
-        let Request { head, body, deadline, reply } = request;
+        let Request { head, body, deadline, reply, execution } = request;
         let reply = Reply::Open(reply);
         let (sent, permit, has_usage, is_expired) = (None, None, false, false);
-        self.entries.insert(id, Entry { head, body, deadline, sent, has_usage, reply, permit, is_expired });
+        let entry = Entry { head, body, deadline, sent, has_usage, reply, permit, execution, is_expired };
+        self.entries.insert(id, entry);
     }
 
     /// Queues a request on an instance's connection. Returns `false` when it is gone, or its body was read already.
@@ -121,6 +124,7 @@ impl RequestTable {
                 let _ = sent.send(BodyReader::Model); // without an upload the engine reads to the cut
             }
         }
+        entry.execution.on_sent(SentTo { at: now, instance: Arc::clone(&to.name) });
         entry.sent = Some(Sent { at: now, to });
         true
     }
@@ -232,7 +236,9 @@ impl RequestTable {
                 if std::mem::replace(&mut entry.has_usage, true) {
                     return Err(ProtocolViolation::SecondUsage);
                 }
-                return usage(&payload).map(FrameOutcome::Usage);
+                let units = usage(&payload)?;
+                entry.execution.on_reported(&units);
+                return Ok(FrameOutcome::Usage(units));
             }
             // Health belongs to no request: the model's actor handles it.
             Kind::Request | Kind::Credit | Kind::Cancel | Kind::Check | Kind::Batch | Kind::Health => {
@@ -378,8 +384,8 @@ fn whole_text(text: &[u8]) -> Result<StreamReader, ProtocolViolation> {
 }
 
 fn answer(status: u16, head: Option<AnswerHead>, content: AnswerContent, sent: Sent) -> Answer {
-    let Sent { at, to: Recipient { instance: _, version, swap } } = sent;
-    Answer { status, head, content, permit: None, sent_at: at, swap, version }
+    let Sent { at, to: Recipient { instance: _, name, swap } } = sent;
+    Answer { status, head, content, permit: None, sent_at: at, swap, instance: name }
 }
 
 #[cfg(test)]
@@ -411,13 +417,12 @@ mod tests {
             body_handed: false,
             parameters: None,
         };
+        let body = RequestBody::Collected(BodyKind::Json, Bytes::from_static(b"{}"));
         let deadline = Instant::now() + std::time::Duration::from_secs(60);
-        table.insert(
-            ID,
-            Request { head, body: RequestBody::Collected(BodyKind::Json, Bytes::from_static(b"{}")), deadline, reply },
-        );
+        table.insert(ID, Request { head, body, deadline, reply, execution: Execution::default() });
         let (mut connection, _ends) = DataConnection::pair().unwrap();
-        let to = Recipient { instance: MODEL, version: "0123".into(), swap: None };
+        let name = Arc::new(InstanceName { id: "abc".to_owned(), version: "0123".to_owned() });
+        let to = Recipient { instance: MODEL, name, swap: None };
         assert!(table.send(ID, &mut connection, to, Instant::now()));
         (table, client)
     }
@@ -448,7 +453,7 @@ mod tests {
         assert_eq!(on_frame(&mut table, MODEL, response()), Ok(FrameOutcome::Finished(ID)));
         let answer = client.try_recv().unwrap().unwrap();
         assert!(matches!(answer.content, AnswerContent::Json(json) if json == "42"));
-        assert_eq!((answer.permit.is_some(), &*answer.version), (true, "0123"));
+        assert_eq!((answer.permit.is_some(), &*answer.instance.version), (true, "0123"));
         assert_eq!(on_frame(&mut table, MODEL, response()), Err(ProtocolViolation::UnknownRequest));
     }
 

@@ -44,7 +44,7 @@ impl DataApi {
             Ok(name) => name,
             Err(failure) => return refuse_and_skip(request, &failure).await,
         };
-        let Some(holder) = holder else { return self.run.run(Listener::Data, name.as_str(), request).await };
+        let Some(holder) = holder else { return self.run.run(Listener::Data, (name.as_str(), None), request).await };
         let admission = match request.extensions().get::<AlreadyAdmitted>() {
             None => Admission::New,
             Some(AlreadyAdmitted) => Admission::Forwarded,
@@ -53,7 +53,7 @@ impl DataApi {
             Err(failure) => refuse_and_skip(request, &failure).await,
             Ok(admitted) => {
                 let guard = ResponseGuard::new(admitted); // until the response was written
-                let mut response = self.run.run(Listener::Data, name.as_str(), request).await;
+                let mut response = self.run.run(Listener::Data, (name.as_str(), Some(holder)), request).await;
                 response.extensions_mut().insert(guard);
                 response
             }

@@ -1,11 +1,14 @@
 //! Request in flight: submitted to its model, and not over yet.
 
+use crate::attempt::Attempt;
 use crate::outcome::PendingOutcome;
-use omni_body::BodyPermit;
+use omni_body::{BodyPermit, Chunks};
 use omni_engine_protocol::frame::{CancelReason, INITIAL_CREDIT};
 use omni_policy::dispatch::RequestId;
+use omni_request_error::Failure;
 use omni_supervisor::metrics::Api;
 use omni_supervisor::model::Model;
+use omni_usage::{Outcome, Tokens, Units};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::task::AbortHandle;
@@ -14,6 +17,7 @@ use tokio::task::AbortHandle;
 #[derive(Debug)]
 pub(crate) struct InFlightRequest {
     model: Arc<Model>,
+    api: Api,
     id: RequestId,
     deadline: Instant,
     /// Reason for the cancellation when it is dropped; `None` once its end is known.
@@ -25,6 +29,8 @@ pub(crate) struct InFlightRequest {
     /// Task that cancels the request at its deadline. Finished once it has.
     expiry: Option<AbortHandle>,
     outcome: PendingOutcome,
+    /// `None` once its record is written.
+    attempt: Option<Box<Attempt>>,
 }
 
 impl InFlightRequest {
@@ -35,10 +41,11 @@ impl InFlightRequest {
         arrived: Instant,
         deadline: Instant,
         permit: Option<BodyPermit>,
+        attempt: Attempt,
     ) -> Self {
-        let reason = Some(CancelReason::ClientGone);
-        let outcome = PendingOutcome::new(model, api, arrived);
-        Self { model: Arc::clone(model), id, deadline, reason, unacknowledged: 0, permit, expiry: None, outcome }
+        let (model, reason) = (Arc::clone(model), Some(CancelReason::ClientGone));
+        let (outcome, attempt) = (PendingOutcome::new(&model, api, arrived), Some(Box::new(attempt)));
+        Self { model, api, id, deadline, reason, unacknowledged: 0, permit, expiry: None, outcome, attempt }
     }
 
     /// Cancels the request at its deadline if it has not ended by then. A streamed answer needs this: its body is
@@ -53,11 +60,38 @@ impl InFlightRequest {
     }
 
     /// Returns the credit of consumed chunks to the model, in portions.
-    pub(crate) fn on_consumed(&mut self, cost: usize) {
-        self.unacknowledged += cost;
+    pub(crate) fn on_consumed(&mut self, chunks: &Chunks) {
+        self.on_bytes(chunks.byte_length());
+        self.unacknowledged += chunks.cost();
         if self.unacknowledged >= INITIAL_CREDIT / 4 {
             self.model.signals.credit(self.id, u32::try_from(self.unacknowledged).unwrap_or(u32::MAX));
             self.unacknowledged = 0;
+        }
+    }
+
+    /// Notes that so many bytes of the answer have come.
+    pub(crate) fn on_bytes(&mut self, bytes: usize) {
+        if let Some(units) = self.units() {
+            units.bytes_out += bytes as u64;
+        }
+    }
+
+    /// Notes the tokens of the request and its answer.
+    pub(crate) fn on_tokens(&mut self, tokens: Tokens) {
+        if let Some(units) = self.units() {
+            units.tokens = Some(tokens);
+        }
+    }
+
+    /// Units used by the request; `None` once its record is written.
+    pub(crate) fn units(&mut self) -> Option<&mut Units> {
+        self.attempt.as_mut().map(|attempt| &mut attempt.units)
+    }
+
+    /// Writes the record, once.
+    fn record(&mut self, outcome: Outcome, now: Instant) {
+        if let Some(attempt) = self.attempt.take() {
+            attempt.record((&self.model, self.api), outcome, now);
         }
     }
 
@@ -73,19 +107,54 @@ impl InFlightRequest {
         self.stop_expiry();
     }
 
+    /// Notes that nobody got the request: it was refused, or goes to the successor, which writes the record.
+    pub(crate) fn on_not_sent(&mut self) {
+        self.on_end();
+        self.attempt = None;
+    }
+
+    /// Notes that the model has answered to the end. The caller counts the outcome.
+    pub(crate) fn on_complete(&mut self) {
+        self.on_end();
+        self.record(Outcome::Complete, Instant::now());
+    }
+
+    /// Notes that the answer has broken off. The caller counts the outcome.
+    pub(crate) fn on_failed_end(&mut self, failure: &Failure) {
+        self.on_end();
+        let outcome = if *failure == Failure::Deadline { Outcome::Deadline } else { Outcome::Failed };
+        self.record(outcome, Instant::now());
+    }
+
     /// Notes that the model has ended the stream, and counts the outcome. `complete`: nothing of it is missing.
     pub(crate) fn on_stream_end(&mut self, complete: bool) {
-        self.outcome.on_end(complete);
+        let now = Instant::now();
+        self.outcome.on_end(complete, now);
         self.on_end();
+        self.record(if complete { Outcome::Complete } else { Outcome::Failed }, now);
     }
 
     /// Notes that the client has the whole answer, and counts the outcome. The request goes on until its model ends it.
     pub(crate) fn on_all_read(&mut self) {
-        self.outcome.on_end(true);
+        let now = Instant::now();
+        self.outcome.on_end(true, now);
+        self.record(Outcome::Complete, now);
+    }
+
+    /// Ends the request before the model has: the rest of its answer is not needed. The caller counts the outcome.
+    pub(crate) fn end_early(&mut self) {
+        self.stop();
+        self.record(Outcome::Complete, Instant::now());
     }
 
     /// Cancels the request, whose outcome the caller counts.
     pub(crate) fn cancel_uncounted(&mut self) {
+        self.stop();
+        self.record(Outcome::Failed, Instant::now());
+    }
+
+    /// Cancels the request, unless its end is known. The caller counts the outcome.
+    fn stop(&mut self) {
         self.leave_outcome();
         if let Some(reason) = self.reason.take() {
             self.cancel(reason);
@@ -109,6 +178,7 @@ impl InFlightRequest {
     /// Notes that the deadline has passed: the reason for the cancellation.
     pub(crate) fn on_deadline(&mut self) {
         self.reason = Some(CancelReason::Deadline);
+        self.record(Outcome::Deadline, Instant::now());
     }
 
     /// Frees the memory of the request's body, which is not sent again.
@@ -127,6 +197,10 @@ impl Drop for InFlightRequest {
     fn drop(&mut self) {
         if let Some(reason) = self.reason {
             self.cancel(reason);
+        }
+        if self.attempt.is_some() {
+            // A request that the model has ended, and whose answer could not be kept, has failed.
+            self.record(if self.reason.is_some() { Outcome::Cancelled } else { Outcome::Failed }, Instant::now());
         }
     }
 }

@@ -7,6 +7,7 @@ mod api;
 mod api_kind;
 mod arrivals;
 mod aside;
+mod attempt;
 mod batch;
 mod data;
 mod forward;

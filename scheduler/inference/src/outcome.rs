@@ -23,8 +23,8 @@ impl PendingOutcome {
         Self { model: Arc::clone(model), api, arrived, known: false }
     }
 
-    /// Counts the end of an answer. `complete`: nothing of it is missing.
-    pub(crate) fn on_end(&mut self, complete: bool) {
+    /// Counts the end of an answer at this time. `complete`: nothing of it is missing.
+    pub(crate) fn on_end(&mut self, complete: bool, now: Instant) {
         self.known = true;
         let metrics = &self.model.metrics;
         let outcomes = metrics.outcomes(self.api);
@@ -33,7 +33,7 @@ impl PendingOutcome {
         } else {
             outcomes.error.inc()
         };
-        metrics.total_time.observe(self.arrived.elapsed().as_secs_f64());
+        metrics.total_time.observe(now.saturating_duration_since(self.arrived).as_secs_f64());
     }
 
     /// Leaves the outcome to the caller, who has the failure.
@@ -94,6 +94,7 @@ fn count(model: &Model, api: Api, failure: &Failure) {
         | Failure::BodyTooLarge { .. }
         | Failure::QueueFull { .. }
         | Failure::NodeBusy
+        | Failure::UsageNotKept
         | Failure::AnswerNotKept
         | Failure::CannotStart { .. }
         | Failure::NoRoom { .. }

@@ -42,9 +42,9 @@ pub(crate) fn pass_on(
     if is_whole {
         request.on_stream_end(true);
     }
-    let (version, sent_at, swap) = (Arc::clone(&answer.version), answer.sent_at, answer.swap);
+    let (instance, sent_at, swap) = (Arc::clone(&answer.instance), answer.sent_at, answer.swap);
     let mut response = respond(answer, request, upload, permit);
-    timing_headers(response.headers_mut(), (&version, submitted), sent_at, swap, answered);
+    timing_headers(response.headers_mut(), (&instance.version, submitted), sent_at, swap, answered);
     Ok(response)
 }
 

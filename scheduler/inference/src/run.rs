@@ -16,6 +16,7 @@ use crate::state::RunApi;
 use crate::submission::Caller;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
+use omni_auth::TokenHolder;
 use omni_body::RequestBody;
 use omni_config::manifest::Kind;
 use omni_ingress::RawBodyHandoff;
@@ -36,8 +37,13 @@ struct ModelRequest<'a> {
 }
 
 impl RunApi {
-    /// Serves one request to the model `name`, which is decoded already.
-    pub async fn run(&self, listener: Listener, name: &str, request: Request<Incoming>) -> Response<AnswerBody> {
+    /// Serves one request to the model `name`, which is decoded already. `holder`: that of the client's token.
+    pub async fn run(
+        &self,
+        listener: Listener,
+        (name, holder): (&str, Option<&Arc<TokenHolder>>),
+        request: Request<Incoming>,
+    ) -> Response<AnswerBody> {
         let (parts, body) = request.into_parts();
         let id = request_id(&parts.headers);
         let mut body = IncomingBody::Unread(body);
@@ -45,7 +51,7 @@ impl RunApi {
             Err(failure) => error_response(&failure).map(AnswerBody::full),
             Ok(model) => {
                 let (parts, id, arrived) = (&parts, id.as_bytes(), Instant::now());
-                let caller = Caller { listener, parts, id, arrived };
+                let caller = Caller { listener, parts, id, arrived, holder, usage: &self.usage };
                 let request = ModelRequest { api: self, caller, model: &model };
                 match request.serve(&mut body).await {
                     Ok(response) => response,

@@ -13,6 +13,7 @@ use omni_supervisor::clock::unix_ms;
 use omni_supervisor::model::Model;
 use omni_supervisor::model::content::Content;
 use omni_supervisor::node::{Node, NotFound};
+use omni_usage::UsageRecorder;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,23 +28,31 @@ pub struct RunApi {
     pub(crate) templates: Templates,
     /// Memory of bodies whose model is not known yet.
     pub(crate) arrivals: Arrivals,
+    /// Takes a record of each attempt at a request.
+    pub(crate) usage: Arc<UsageRecorder>,
     /// Start of this API, in seconds since 1970.
     pub(crate) since: u64,
 }
 
 impl RunApi {
     /// The API over these models; `forwarder` sends requests to the successor once there is one. `budget`: memory for
-    /// bodies.
+    /// bodies; `usage` takes a record of each attempt.
     #[must_use]
-    pub fn new(node: Arc<Node>, forwarder: Forwarder, budget: Arc<BodyBudget>) -> Self {
+    pub fn new(node: Arc<Node>, forwarder: Forwarder, budget: Arc<BodyBudget>, usage: Arc<UsageRecorder>) -> Self {
         let templates = Templates::new(node.launcher.clone());
-        Self { node, forwarder, templates, arrivals: Arrivals::new(budget), since: unix_ms() / 1000 }
+        Self { node, forwarder, templates, arrivals: Arrivals::new(budget), usage, since: unix_ms() / 1000 }
     }
 
     /// The node.
     #[must_use]
     pub fn node(&self) -> &Arc<Node> {
         &self.node
+    }
+
+    /// Records of usage.
+    #[must_use]
+    pub fn usage(&self) -> &Arc<UsageRecorder> {
+        &self.usage
     }
 
     pub(crate) fn forwarder(&self) -> &Forwarder {

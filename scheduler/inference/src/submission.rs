@@ -1,12 +1,14 @@
 //! Submission of a request to a model, and the wait for its answer.
 
+use crate::attempt::Attempt;
 use crate::batch::batch_cost;
 use crate::forward::Listener;
 use crate::head::{self, priority};
 use crate::in_flight::InFlightRequest;
 use hyper::http::request::Parts;
+use omni_auth::TokenHolder;
 use omni_body::{BodyPermit, RequestBody};
-use omni_engine_client::{Answer, Request as EngineRequest, Unanswered};
+use omni_engine_client::{Answer, AnswerContent, Execution, Request as EngineRequest, Unanswered};
 use omni_engine_protocol::frame::RequestHead;
 use omni_ingress::body::RunningUpload;
 use omni_policy::dispatch::RequestId;
@@ -14,6 +16,7 @@ use omni_request_error::Failure;
 use omni_supervisor::metrics::Api;
 use omni_supervisor::model::content::Content;
 use omni_supervisor::model::{Model, Submission};
+use omni_usage::UsageRecorder;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -29,6 +32,10 @@ pub(crate) struct Caller<'a> {
     /// Request id, as the response has it.
     pub(crate) id: &'a [u8],
     pub(crate) arrived: Instant,
+    /// Holder of the client's token.
+    pub(crate) holder: Option<&'a Arc<TokenHolder>>,
+    /// Takes the record of the request's usage.
+    pub(crate) usage: &'a Arc<UsageRecorder>,
 }
 
 /// Request that was submitted to its model.
@@ -62,6 +69,9 @@ impl Caller<'_> {
         mut permit: Option<BodyPermit>,
         (content, deadline): (&Content, Instant),
     ) -> Result<Submitted, Failure> {
+        if self.usage.refuses() {
+            return Err(Failure::UsageNotKept);
+        }
         if permit.as_mut().is_some_and(|permit| !permit.move_to(&model.body_budget, Instant::now())) {
             return Err(Failure::NodeBusy);
         }
@@ -69,12 +79,18 @@ impl Caller<'_> {
         let (sender, reply) = oneshot::channel();
         let session = session.or_else(|| head::session(&self.parts.headers));
         let (priority, cost) = (priority(&self.parts.headers, content)?, batch_cost(content, &head, &body));
-        let request = EngineRequest { head, body, deadline, reply: sender };
-        let submission = Submission { id, priority, session, cost, request };
-        let mut request = InFlightRequest::new(model, (api, id), self.arrived, deadline, permit);
+        let (execution, has_gpu) = (Execution::default(), content.manifest.resources.gpu_memory.bytes() > 0);
+        let bytes_in = match &body {
+            RequestBody::Collected(_, bytes) => bytes.len() as u64,
+            RequestBody::Streamed(_) => head.body_length.unwrap_or(0),
+        };
         let at = Instant::now();
+        let attempt = Attempt::new(self.usage, (self.id, self.holder), at, execution.clone(), (has_gpu, bytes_in));
+        let request = EngineRequest { head, body, deadline, reply: sender, execution };
+        let submission = Submission { id, priority, session, cost, request };
+        let mut request = InFlightRequest::new(model, (api, id), self.arrived, deadline, permit, attempt);
         if let Err(failure) = model.submit(Box::new(submission)) {
-            request.on_end();
+            request.on_not_sent();
             return Err(failure);
         }
         Ok(Submitted { request, reply, at })
@@ -91,13 +107,18 @@ impl Submitted {
     ) -> Result<Outcome, Failure> {
         let Self { mut request, reply, at: _ } = self;
         match tokio::time::timeout_at(deadline.into(), await_answer(reply, upload)).await {
-            Ok(Ok(Ok(answer))) => Ok(Outcome::Answer(Box::new(answer), request)),
+            Ok(Ok(Ok(answer))) => {
+                if let AnswerContent::Json(bytes) | AnswerContent::Bytes(bytes) = &answer.content {
+                    request.on_bytes(bytes.len());
+                }
+                Ok(Outcome::Answer(Box::new(answer), request))
+            }
             Ok(Ok(Err(Unanswered::Failed(failure)))) => {
-                request.on_end();
+                request.on_failed_end(&failure);
                 Err(failure)
             }
             Ok(Ok(Err(Unanswered::NotSent(body)))) => {
-                request.on_end();
+                request.on_not_sent();
                 Ok(Outcome::NotSent(body))
             }
             Ok(Err(broken_off)) => {

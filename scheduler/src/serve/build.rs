@@ -7,6 +7,7 @@ use crate::announcement::announce;
 use crate::exposure;
 use crate::service::{self, StatusLine};
 use crate::single::SingleModelWatch;
+use crate::usage;
 use nix::unistd::{getegid, geteuid};
 use omni_admin::Metrics;
 use omni_admin::control::{Addresses, Control};
@@ -64,14 +65,16 @@ struct Prepared {
 impl Daemon {
     /// Builds everything, takes over from the predecessor if there is one, and begins to serve.
     pub(super) async fn build(start: Start) -> io::Result<Self> {
-        let Start { config, directories, admins, tokens, tls, listeners, program, predecessor } = start;
+        let Start { config, directories, admins, tokens, tls, usage_sink, listeners, program, predecessor } = start;
         let own_listeners = listeners.try_clone()?; // for a successor; has the lock, too
         drop(listeners.lock);
         let tcp = TcpListeners::new(listeners.data, listeners.admin)?;
         let addresses = tcp.addresses(&config, tokens.is_some(), tls.is_some());
         let config_summary = config_summary(&config, tokens.as_ref(), tls.as_ref());
         let share = descriptors::share(descriptors::limit(), config.server.connections);
-        let prepared = Prepared::new(&config, tokens, tls.as_ref(), &tcp, share)?;
+        let mut prepared = Prepared::new(&config, tokens, tls.as_ref(), &tcp, share)?;
+        let usage = usage::open(&config, &directories, usage_sink)?;
+        prepared.metrics.usage(Arc::clone(&usage));
         // Steps that can fail come first: from here on the node belongs to this scheduler.
         let inheritance = match predecessor {
             Some(predecessor) => Some(predecessor.take_over(&config_summary).await.map_err(io::Error::other)?),
@@ -97,7 +100,7 @@ impl Daemon {
         let node = Node::start(parts, persisted, unfinished).await;
         let control_socket = directories.own_runtime().join(CONTROL_SOCKET);
         let forwarder = Forwarder::new(Arc::clone(&node), Arc::clone(&budget), control_socket.clone());
-        let run = Arc::new(RunApi::new(Arc::clone(&node), forwarder, Arc::clone(&budget)));
+        let run = Arc::new(RunApi::new(Arc::clone(&node), forwarder, Arc::clone(&budget), usage));
         let (senders, data_inherited, admin_inherited) =
             InheritedSenders::new(share.connections, ADMIN_CONNECTIONS as usize);
         let (listen, acceptor) = (tcp.listen, tls.as_ref().map(Tls::acceptor));

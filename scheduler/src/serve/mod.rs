@@ -33,6 +33,7 @@ use omni_policy::single::Fault;
 use omni_supervisor::node::Node;
 use omni_takeover::Listeners;
 use omni_takeover::{self as takeover, Predecessor, UpgradeReply};
+use omni_usage::UsageSink;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
@@ -58,6 +59,8 @@ pub struct Start {
     pub tokens: Option<BTreeMap<String, Token>>,
     /// Certificate of the data listener; `None`: plain HTTP.
     pub tls: Option<Tls>,
+    /// Where records of usage are handed over; `None`: nowhere.
+    pub usage_sink: Option<UsageSink>,
     /// Listening sockets, and the lock.
     pub listeners: Listeners,
     /// Program of a successor: the path of the running one.

@@ -41,7 +41,9 @@ impl Api {
     const ALL: [Self; 3] = [Self::WorkersAi, Self::OpenAi, Self::Anthropic];
 
     /// Value of the label.
-    fn label(self) -> &'static str {
+    /// Name of the API in labels and records.
+    #[must_use]
+    pub fn label(self) -> &'static str {
         match self {
             Self::WorkersAi => "run",
             Self::OpenAi => "openai",

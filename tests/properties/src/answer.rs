@@ -7,8 +7,8 @@ use hyper::Response;
 use omni_body::{BodyKind, RequestBody};
 use omni_body::{Chunk, StreamKind};
 use omni_engine_client::{
-    Answer, AnswerContent, DataConnection, FrameOutcome, Recipient, Request, RequestTable, StreamEnd, StreamRead,
-    StreamReader, Unanswered, split_frame,
+    Answer, AnswerContent, DataConnection, Execution, FrameOutcome, InstanceName, Recipient, Request, RequestTable,
+    StreamEnd, StreamRead, StreamReader, Unanswered, split_frame,
 };
 use omni_engine_protocol::frame::{INITIAL_CREDIT, Kind, MAX_ANSWER, RequestHead};
 use omni_inference::answer::{json_body, response_head};
@@ -20,6 +20,7 @@ use omni_workers_ai::error_response;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot::error::TryRecvError;
@@ -123,9 +124,11 @@ fn begin() -> (RequestTable, BTreeMap<u64, Client>) {
         let (reply, answer) = oneshot::channel();
         let deadline = Instant::now() + Duration::from_secs(60);
         let body = RequestBody::Collected(BodyKind::Json, Bytes::new());
-        requests.insert(RequestId(id), Request { head: head(), body, deadline, reply });
+        requests
+            .insert(RequestId(id), Request { head: head(), body, deadline, reply, execution: Execution::default() });
         let instance = if id == OTHERS { OTHER } else { MODEL };
-        let to = Recipient { instance, version: "0".into(), swap: None };
+        let name = Arc::new(InstanceName { id: "0".to_owned(), version: "0".to_owned() });
+        let to = Recipient { instance, name, swap: None };
         assert!(id == UNSENT || requests.send(RequestId(id), &mut connection, to, Instant::now()));
         if id != GONE {
             clients.insert(id, Client::Waits(answer));

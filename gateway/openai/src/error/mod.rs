@@ -75,6 +75,7 @@ fn code(failure: &Failure) -> Option<&'static str> {
         | Failure::BodyTooLarge { .. }
         | Failure::QueueFull { .. }
         | Failure::NodeBusy
+        | Failure::UsageNotKept
         | Failure::AnswerNotKept
         | Failure::CannotStart { .. }
         | Failure::NoRoom { .. }

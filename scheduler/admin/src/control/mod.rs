@@ -5,6 +5,7 @@ mod logs;
 mod refusal;
 mod route;
 mod stack;
+mod usage;
 
 use self::logs::logs;
 use self::refusal::Refusal;
@@ -117,6 +118,7 @@ async fn answer(
         }
         Route::Top => Ok(json(&top(node).await)),
         Route::Gpus => Ok(json(&control.gpu.view())),
+        Route::Usage => usage::usage(control.run.usage().log_dir(), parameter(query, "since")).await,
         Route::Model(name, endpoint) => match endpoint {
             ModelEndpoint::State => find(node, name).await.map(|model| json(&model.view())),
             ModelEndpoint::Manifest => find(node, name).await.and_then(|model| manifest(&model)),
@@ -126,7 +128,7 @@ async fn answer(
             ModelEndpoint::Explain => query_json(node, name, Message::Explain).await,
             ModelEndpoint::Run => {
                 let model = find(node, name).await?;
-                Ok(control.run.run(Listener::Control, model.name.as_str(), request).await)
+                Ok(control.run.run(Listener::Control, (model.name.as_str(), None), request).await)
             }
             ModelEndpoint::Start => order(node, name, AdminCommand::Start).await,
             ModelEndpoint::Stop => order(node, name, AdminCommand::Stop).await,

@@ -18,6 +18,8 @@ pub(super) enum Route<'a> {
     Top,
     /// GPUs.
     Gpus,
+    /// Usage by model and token.
+    Usage,
     /// Endpoint of a model, whose name is still encoded.
     Model(&'a str, ModelEndpoint),
 }
@@ -57,6 +59,7 @@ const FIXED: &[(&str, Route<'static>)] = &[
     ("/v1/models", Route::Models),
     ("/v1/top", Route::Top),
     ("/v1/gpus", Route::Gpus),
+    ("/v1/usage", Route::Usage),
 ];
 /// Ends of the routes that begin with `/v1/models/` and a name.
 const ENDPOINTS: &[(&str, ModelEndpoint)] = &[
@@ -88,7 +91,9 @@ impl<'a> Route<'a> {
     /// Method and role that the route requires.
     pub(super) fn requires(self) -> (Method, Role) {
         match self {
-            Self::OpenApi | Self::Node | Self::Models | Self::Top | Self::Gpus => (Method::GET, Role::Read),
+            Self::OpenApi | Self::Node | Self::Models | Self::Top | Self::Gpus | Self::Usage => {
+                (Method::GET, Role::Read)
+            }
             Self::Upgrade => (Method::POST, Role::Write),
             Self::Model(_, endpoint) => match endpoint {
                 ModelEndpoint::State

@@ -1,7 +1,7 @@
 //! Operations of the control API.
 
 use omni_codec::openapi::{Api, Content, Operation, Parameter, Server, schema_of};
-use omni_control_api::{Explain, Gpus, History, LogEntry, Model, Models, Node, Problem, Top, Upgrade};
+use omni_control_api::{Explain, Gpus, History, LogEntry, Model, Models, Node, Problem, Top, Upgrade, UsageSummary};
 use serde_json::{Map, Value};
 
 /// The control socket.
@@ -47,6 +47,16 @@ const OPERATIONS: &[Operation] = &[
     Operation::get("/v1/models", "All models", &[Content::json::<Models>()]),
     Operation::get("/v1/top", "Use of every running instance", &[Content::json::<Top>()]),
     Operation::get("/v1/gpus", "GPUs, and whose memory is on them", &[Content::json::<Gpus>()]),
+    Operation::get(
+        "/v1/usage",
+        "Usage by model and token, as far as its records are kept",
+        &[Content::json::<UsageSummary>()],
+    )
+    .with_query(&[Parameter {
+        name: "since",
+        description: "Attempts that ended then or later, in milliseconds since 1970; all if absent",
+        schema: schema_of::<u64>,
+    }]),
     Operation::get("/v1/models/{model}", "One model", MODEL),
     Operation::get(
         "/v1/models/{model}/manifest",

@@ -16,6 +16,7 @@ use omni_ingress::body::{IncomingBody, RunningUpload};
 use omni_ingress::response_headers::sendable;
 use omni_ingress::{BodyUnread, ReadDeadline, ResponseBody, StreamCut, reserve_response};
 use omni_request_error::Failure;
+use omni_usage::{TokenSource, Tokens};
 use omni_workers_ai::{Envelope, StreamEncoder, envelope};
 use std::fmt::{self, Display, Formatter};
 use std::pin::Pin;
@@ -107,7 +108,7 @@ impl StreamBody {
         }
         let end = match (running.reader.poll_read(context), uploaded) {
             (Poll::Ready(StreamRead::Chunks(chunks)), Poll::Pending | Poll::Ready(Ok(()))) => {
-                running.request.on_consumed(chunks.cost());
+                running.request.on_consumed(&chunks);
                 let mut data = self.encoder.encode(chunks);
                 if let Some(left) = &mut self.left {
                     let has_more = data.len() as u64 > *left;
@@ -214,12 +215,29 @@ pub(crate) async fn complete(
 pub(crate) struct Document {
     pub(crate) media_type: HeaderValue,
     pub(crate) bytes: Bytes,
+    pub(crate) used: Used,
+}
+
+/// Usage that a whole answer reports.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Used {
+    /// Tokens of the request.
+    pub(crate) tokens: Option<Tokens>,
+    /// Number of images.
+    pub(crate) images: u64,
+    /// Seconds of the recording.
+    pub(crate) audio_seconds: f64,
 }
 
 impl Document {
     /// A document of JSON.
     pub(crate) fn json(bytes: Bytes) -> Self {
-        Self { media_type: HeaderValue::from_static("application/json"), bytes }
+        Self { media_type: HeaderValue::from_static("application/json"), bytes, used: Used::default() }
+    }
+
+    /// The same, with what the answer says about its usage.
+    pub(crate) fn with_usage(self, used: Used) -> Self {
+        Self { used, ..self }
     }
 
     /// Response with a document that is not kept in memory for long.
@@ -259,6 +277,15 @@ impl Document {
     }
 }
 
+impl Used {
+    /// Tokens of a prompt alone, as the model said them, or as they are estimated.
+    pub(crate) fn input_tokens(said: Option<u64>, estimate: u64) -> Self {
+        let source = if said.is_some() { TokenSource::Model } else { TokenSource::Counted };
+        let tokens = Tokens { input: said.unwrap_or(estimate), output: 0, cached: 0, reasoning: 0, source };
+        Self { tokens: Some(tokens), ..Self::default() }
+    }
+}
+
 /// Adds the version that answered, and the times of the answer.
 pub(crate) fn timing_headers(
     headers: &mut HeaderMap,
@@ -285,7 +312,7 @@ pub(crate) fn respond(
     upload: Option<RunningUpload>,
     permit: Option<Arc<ResponsePermit>>,
 ) -> Response<AnswerBody> {
-    let Answer { status, head, content, permit: _, sent_at: _, swap: _, version: _ } = answer;
+    let Answer { status, head, content, permit: _, sent_at: _, swap: _, instance: _ } = answer;
     let head = head.unwrap_or_default();
     let mut response = response_head(status, &head, &content);
     let counts = permit.is_some();

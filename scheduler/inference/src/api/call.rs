@@ -1,6 +1,6 @@
 //! A request of one kind to one model: submission, and the response to its answer.
 
-use crate::answer::{AnswerBody, Document, timing_headers};
+use crate::answer::{AnswerBody, Document, Used, timing_headers};
 use crate::head;
 use crate::in_flight::InFlightRequest;
 use crate::memory::{AnswerMemory, LONGEST_WHOLE};
@@ -148,7 +148,7 @@ impl Call<'_> {
         };
         let Begun { answer, mut in_flight, upload: _, submitted } = begun;
         observe((self.caller, self.model), answer.sent_at, submitted);
-        let (version, sent_at, swap) = (answer.version, answer.sent_at, answer.swap);
+        let (instance, sent_at, swap) = (answer.instance, answer.sent_at, answer.swap);
         let whole = match answer.content {
             AnswerContent::Bytes(bytes) | AnswerContent::Json(bytes) => Ok((bytes, answer.permit)),
             // Long answers come in chunks.
@@ -160,10 +160,14 @@ impl Call<'_> {
         let (bytes, permit) = whole.inspect_err(|_| in_flight.cancel_uncounted())?;
         in_flight.on_end();
         let document = render(&bytes)?;
+        if let Some(units) = in_flight.units() {
+            let Used { tokens, images, audio_seconds } = document.used;
+            (units.tokens, units.images, units.audio_seconds) = (tokens, images, audio_seconds);
+        }
         let (http, share) = (self.caller.parts.version, &self.model.body_budget);
         let mut response = document.kept_response(permit, http, share, self.deadline)?;
         in_flight.on_stream_end(true);
-        timing_headers(response.headers_mut(), (&version, submitted), sent_at, swap, Instant::now());
+        timing_headers(response.headers_mut(), (&instance.version, submitted), sent_at, swap, Instant::now());
         Ok(response)
     }
 
@@ -249,7 +253,7 @@ impl Call<'_> {
             };
             match read {
                 StreamRead::Chunks(chunks) => {
-                    in_flight.on_consumed(chunks.cost());
+                    in_flight.on_consumed(&chunks);
                     let Ok(bytes) = chunks.into_bytes() else { return Err(Failure::Died) }; // a stream of bytes has no other
                     memory.hold(bytes.len() as u64)?;
                     all.extend_from_slice(&bytes);

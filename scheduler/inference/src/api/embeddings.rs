@@ -2,8 +2,8 @@
 
 use super::ApiRequest;
 use super::call::{Call, ModelInput};
-use crate::answer::{AnswerBody, Document};
-use crate::generation::BYTES_PER_TOKEN;
+use crate::answer::{AnswerBody, Document, Used};
+use crate::generation::tokens_of;
 use bytes::Bytes;
 use hyper::Response;
 use omni_body::BodyPermit;
@@ -26,9 +26,10 @@ impl ApiRequest<'_> {
             let input = ModelInput::json(RequestKind::Embeddings, input, (permit, 0))?;
             let render = |answer: &[u8]| {
                 let answer = vectors(answer, count)?;
-                let tokens = answer.header.usage.map_or(estimate, |usage| usage.prompt_tokens);
-                let dimensions = answer.header.dimensions;
-                Ok(Document::json(embedding_answer(&request, answer.numbers, dimensions, tokens)))
+                let said = answer.header.usage.map(|usage| usage.prompt_tokens);
+                let (dimensions, tokens) = (answer.header.dimensions, said.unwrap_or(estimate));
+                let document = Document::json(embedding_answer(&request, answer.numbers, dimensions, tokens));
+                Ok(document.with_usage(Used::input_tokens(said, estimate)))
             };
             call.document(input.with_session(request.session.clone()), render).await
         };
@@ -43,13 +44,14 @@ pub(crate) async fn native_embeddings(
     permit: Option<BodyPermit>,
 ) -> Result<Response<AnswerBody>, Failure> {
     let texts = omni_workers_ai::embedding_texts(body)?;
-    let count = texts.len();
+    let (count, estimate) = (texts.len(), texts.iter().map(|text| tokens_of(text)).sum());
     let input = EmbeddingsInput { texts: Some(texts), ..EmbeddingsInput::default() };
     let input = ModelInput::json(RequestKind::Embeddings, input, (permit, 0))?;
     let render = |answer: &[u8]| {
         let answer = vectors(answer, count)?;
         let vectors: Vec<Vec<f32>> = (0..count).map(|at| answer.embedding(at).collect()).collect();
-        Ok(Document::json(omni_workers_ai::embedding_answer(&vectors)))
+        let said = answer.header.usage.map(|usage| usage.prompt_tokens);
+        Ok(Document::json(omni_workers_ai::embedding_answer(&vectors)).with_usage(Used::input_tokens(said, estimate)))
     };
     call.document(input, render).await
 }
@@ -78,7 +80,7 @@ fn input(inputs: Vec<Input>, dimensions: Option<u32>) -> EmbeddingsInput {
 
 fn estimate(inputs: &[Input]) -> u64 {
     let tokens = inputs.iter().map(|input| match input {
-        Input::Text(text) => (text.len() as u64).div_ceil(BYTES_PER_TOKEN),
+        Input::Text(text) => tokens_of(text),
         Input::Tokens(tokens) => tokens.len() as u64,
     });
     tokens.sum()

@@ -2,7 +2,7 @@
 
 use super::ApiRequest;
 use super::call::{Call, ModelInput};
-use crate::answer::{AnswerBody, Document};
+use crate::answer::{AnswerBody, Document, Used};
 use bytes::Bytes;
 use hyper::Response;
 use hyper::header::HeaderValue;
@@ -35,7 +35,7 @@ impl ApiRequest<'_> {
             let render = |answer: &[u8]| {
                 let images = images(answer, request.n as usize)?;
                 let files = images.iter().map(|image| image.data.as_str());
-                Ok(Document::json(image_answer(unix_ms() / 1000, files)))
+                Ok(Document::json(image_answer(unix_ms() / 1000, files)).with_usage(used(images.len())))
             };
             call.document(input, render).await
         };
@@ -67,14 +67,18 @@ pub(crate) async fn native_images(
         let not_an_image = || Failure::AnswerNotSendable("it is no image in base64".to_owned());
         let Image { media_type, data } = images.first().ok_or_else(not_an_image)?;
         if !as_bytes {
-            return Ok(Document::json(omni_workers_ai::image_answer(data)));
+            return Ok(Document::json(omni_workers_ai::image_answer(data)).with_usage(used(1)));
         }
         let media_type = Some(media_type).filter(|media_type| media_type.starts_with("image/"));
         let media_type = media_type.and_then(|media_type| HeaderValue::from_str(media_type).ok());
         let bytes = decode_file(data).ok_or_else(not_an_image)?;
-        Ok(Document { media_type: media_type.ok_or_else(not_an_image)?, bytes })
+        Ok(Document { media_type: media_type.ok_or_else(not_an_image)?, bytes, used: used(1) })
     };
     call.document(input, render).await
+}
+
+fn used(images: usize) -> Used {
+    Used { images: images as u64, ..Used::default() }
 }
 
 /// Reads a model's answer with so many images.

@@ -271,7 +271,8 @@ impl ApiRequest<'_> {
     }
 
     fn caller(&self) -> Caller<'_> {
-        Caller { listener: Listener::Data, parts: self.parts, id: self.id, arrived: self.arrived }
+        let Self { api, parts, id, arrived, holder } = *self;
+        Caller { listener: Listener::Data, parts, id, arrived, holder, usage: &api.usage }
     }
 
     /// Finds and admits the model of a request of the OpenAI API, which has to be of this kind. `original`: the body as it came.

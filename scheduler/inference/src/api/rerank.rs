@@ -2,8 +2,8 @@
 
 use super::call::{Call, ModelInput, bytes_of};
 use super::{ApiRequest, openai_head};
-use crate::answer::{AnswerBody, Document};
-use crate::generation::BYTES_PER_TOKEN;
+use crate::answer::{AnswerBody, Document, Used};
+use crate::generation::tokens_of;
 use bytes::Bytes;
 use hyper::Response;
 use omni_body::BodyPermit;
@@ -11,7 +11,7 @@ use omni_config::manifest::Kind;
 use omni_engine_protocol::frame::RequestKind;
 use omni_engine_protocol::task::{RerankAnswer, RerankInput};
 use omni_ingress::body::IncomingBody;
-use omni_openai::{RerankRequest, rerank_answer, rerank_request};
+use omni_openai::{rerank_answer, rerank_request};
 use omni_request_error::Failure;
 
 impl ApiRequest<'_> {
@@ -25,8 +25,10 @@ impl ApiRequest<'_> {
             let input = ModelInput::json(RequestKind::Rerank, input, (permit, bytes_of(&request.documents)))?;
             let render = |answer: &[u8]| {
                 let RerankAnswer { scores, usage } = scores(answer, request.documents.len())?;
-                let tokens = usage.map_or_else(|| estimate(&request), |usage| usage.prompt_tokens);
-                Ok(Document::json(rerank_answer(&head, &request, &scores, tokens)))
+                let estimate = estimate(&request.query, &request.documents);
+                let said = usage.map(|usage| usage.prompt_tokens);
+                let document = Document::json(rerank_answer(&head, &request, &scores, said.unwrap_or(estimate)));
+                Ok(document.with_usage(Used::input_tokens(said, estimate)))
             };
             call.document(input.with_session(request.session.clone()), render).await
         };
@@ -45,7 +47,9 @@ pub(crate) async fn native_rerank(
     let input = ModelInput::json(RequestKind::Rerank, input, (permit, bytes_of(&request.documents)))?;
     let render = |answer: &[u8]| {
         let answer = scores(answer, request.documents.len())?;
-        Ok(Document::json(omni_workers_ai::rerank_answer(&request, &answer.scores)))
+        let said = answer.usage.map(|usage| usage.prompt_tokens);
+        let used = Used::input_tokens(said, estimate(&request.query, &request.documents));
+        Ok(Document::json(omni_workers_ai::rerank_answer(&request, &answer.scores)).with_usage(used))
     };
     call.document(input, render).await
 }
@@ -65,7 +69,6 @@ fn scores(answer: &[u8], asked: usize) -> Result<RerankAnswer, Failure> {
     }
 }
 
-fn estimate(request: &RerankRequest) -> u64 {
-    let texts = request.documents.iter().chain([&request.query]);
-    texts.map(|text| (text.len() as u64).div_ceil(BYTES_PER_TOKEN)).sum()
+fn estimate(query: &str, documents: &[String]) -> u64 {
+    documents.iter().map(|text| tokens_of(text)).sum::<u64>() + tokens_of(query)
 }

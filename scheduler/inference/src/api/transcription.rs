@@ -2,7 +2,7 @@
 
 use super::ApiRequest;
 use super::call::{Call, ModelInput, collected};
-use crate::answer::{AnswerBody, Document};
+use crate::answer::{AnswerBody, Document, Used};
 use hyper::Response;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use omni_body::{BodyKind, RequestBody};
@@ -36,8 +36,9 @@ impl ApiRequest<'_> {
         let input = input.with_parameters(map(&parameters));
         let transcribe = async |call: Call<'_>| {
             let render = |answer: &[u8]| {
-                let (media_type, bytes) = transcription_answer(&request, &transcript(answer)?);
-                Ok(Document { media_type: HeaderValue::from_static(media_type), bytes })
+                let transcript = transcript(answer)?;
+                let (media_type, bytes) = transcription_answer(&request, &transcript);
+                Ok(Document { media_type: HeaderValue::from_static(media_type), bytes, used: used(&transcript) })
             };
             call.document(input, render).await
         };
@@ -66,7 +67,16 @@ pub(crate) async fn native_transcription(
         parameters.media_type = media_type.map(str::to_owned);
     }
     let input = ModelInput::new(RequestKind::SpeechToText, received).with_parameters(map(&parameters));
-    call.document(input, |answer| Ok(Document::json(omni_workers_ai::transcription_answer(&transcript(answer)?)))).await
+    let render = |answer: &[u8]| {
+        let transcript = transcript(answer)?;
+        Ok(Document::json(omni_workers_ai::transcription_answer(&transcript)).with_usage(used(&transcript)))
+    };
+    call.document(input, render).await
+}
+
+/// Seconds of a recording, where the model says them.
+fn used(transcript: &Transcript) -> Used {
+    Used { audio_seconds: transcript.duration.unwrap_or_default().max(0.0), ..Used::default() }
 }
 
 fn begins_as_object(body: &[u8]) -> bool {

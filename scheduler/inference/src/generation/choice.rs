@@ -8,7 +8,7 @@
 
 use crate::in_flight::InFlightRequest;
 use omni_body::{BodyPermit, Chunk, Chunks, StreamKind};
-use omni_engine_client::{Answer, AnswerContent, StreamEnd, StreamRead, StreamReader, Unanswered};
+use omni_engine_client::{Answer, AnswerContent, InstanceName, StreamEnd, StreamRead, StreamReader, Unanswered};
 use omni_engine_protocol::generation::{self as wire, GenerationEvent};
 use omni_generation::guard::{EngineFinish, Guarded};
 use omni_generation::{
@@ -16,6 +16,7 @@ use omni_generation::{
 };
 use omni_request_error::Failure;
 use omni_tool_parser::Parser;
+use omni_usage::{TokenSource, Tokens};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -62,7 +63,7 @@ pub(crate) struct EngineCalls {
 /// Beginning of an answer.
 #[derive(Debug)]
 pub(crate) struct Begun {
-    pub(crate) version: Arc<str>,
+    pub(crate) instance: Arc<InstanceName>,
     pub(crate) sent_at: Instant,
     pub(crate) swap: Option<omni_engine_client::Swap>,
 }
@@ -122,6 +123,7 @@ impl Choice {
     /// Notes that the deadline has passed.
     pub(crate) fn on_deadline(&mut self) {
         if !self.is_over() {
+            self.request.on_tokens(tokens(self.guard.counted(), TokenSource::Counted));
             self.request.on_deadline();
         }
     }
@@ -137,7 +139,7 @@ impl Choice {
                 }
                 Source::Streaming(reader) => match std::task::ready!(reader.poll_read(context)) {
                     StreamRead::Chunks(chunks) => {
-                        self.request.on_consumed(chunks.cost());
+                        self.request.on_consumed(&chunks);
                         match self.on_chunks(&chunks) {
                             Err(failure) => return Poll::Ready(self.fail(failure)),
                             Ok(parts) if parts.is_empty() => {}
@@ -146,7 +148,8 @@ impl Choice {
                     }
                     StreamRead::End(StreamEnd::Complete) => return Poll::Ready(self.on_end()),
                     StreamRead::End(StreamEnd::Failed(failure)) => {
-                        self.request.on_end();
+                        self.request.on_tokens(tokens(self.guard.counted(), TokenSource::Counted));
+                        self.request.on_failed_end(&failure);
                         self.source = Source::Over;
                         return Poll::Ready(Progress::Failed(failure));
                     }
@@ -157,24 +160,24 @@ impl Choice {
 
     fn on_reply(&mut self, reply: Result<Answer, Unanswered>) -> Progress {
         match reply {
-            Ok(Answer { content: AnswerContent::Stream(reader), permit, version, sent_at, swap, .. })
+            Ok(Answer { content: AnswerContent::Stream(reader), permit, instance, sent_at, swap, .. })
                 if reader.kind() == StreamKind::Generation =>
             {
                 self.permit = permit;
                 self.source = Source::Streaming(reader);
-                Progress::Begun(Begun { version, sent_at, swap })
+                Progress::Begun(Begun { instance, sent_at, swap })
             }
             Ok(_) => {
                 let why = "the handler of a model that generates text has to return text, or to yield it";
                 self.fail(Failure::AnswerNotSendable(why.to_owned()))
             }
             Err(Unanswered::Failed(failure)) => {
-                self.request.on_end();
+                self.request.on_failed_end(&failure);
                 self.source = Source::Over;
                 Progress::Failed(failure)
             }
             Err(Unanswered::NotSent(_)) => {
-                self.request.on_end();
+                self.request.on_not_sent();
                 self.source = Source::Over;
                 Progress::NotSent
             }
@@ -184,6 +187,7 @@ impl Choice {
     /// Cancels the choice, whose outcome the caller counts.
     pub(crate) fn cancel(&mut self) {
         if !self.is_over() {
+            self.request.on_tokens(tokens(self.guard.counted(), TokenSource::Counted));
             self.request.cancel_uncounted();
             self.source = Source::Over;
         }
@@ -206,7 +210,8 @@ impl Choice {
                 Chunk::Json(_) | Chunk::Bytes(_) => None, // not in generated text
             };
             if let Some(finish) = finish {
-                self.request.cancel_uncounted(); // the rest of its answer is not needed
+                self.request.on_tokens(tokens(finish.usage, TokenSource::Counted));
+                self.request.end_early();
                 self.source = Source::Over;
                 self.finish(finish, &mut parts);
                 break;
@@ -248,11 +253,16 @@ impl Choice {
 
     /// Ends the choice as the engine did.
     fn on_end(&mut self) -> Progress {
-        self.request.on_end();
         self.source = Source::Over;
         let mut parts = Parts::default();
         let mut guarded = Guarded::default();
-        let finish = self.guard.finish(std::mem::take(&mut self.engine_finish), &mut guarded);
+        let engine_finish = std::mem::take(&mut self.engine_finish);
+        let source = if engine_finish.usage.is_some() { TokenSource::Model } else { TokenSource::Counted };
+        let finish = self.guard.finish(engine_finish, &mut guarded);
+        if let Some(finish) = &finish {
+            self.request.on_tokens(tokens(finish.usage, source));
+        }
+        self.request.on_complete();
         self.take(guarded, &mut parts);
         if let Some(finish) = finish {
             self.finish(finish, &mut parts);
@@ -324,6 +334,21 @@ fn finish_reason(reason: wire::FinishReason) -> FinishReason {
         wire::FinishReason::Length => FinishReason::Length,
         wire::FinishReason::ToolCalls => FinishReason::ToolCalls,
         wire::FinishReason::ContentFilter => FinishReason::ContentFilter,
+    }
+}
+
+fn tokens(usage: Usage, source: TokenSource) -> Tokens {
+    let Usage { prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens } = usage;
+    let (input, output, cached, reasoning) = (prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens);
+    Tokens { input, output, cached, reasoning, source }
+}
+
+impl Drop for Choice {
+    /// A client that went away has used what was made until then.
+    fn drop(&mut self) {
+        if !self.is_over() {
+            self.request.on_tokens(tokens(self.guard.counted(), TokenSource::Counted));
+        }
     }
 }
 

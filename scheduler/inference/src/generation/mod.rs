@@ -25,6 +25,11 @@ use tokio::time::Sleep;
 /// Bytes of text that count as one token where the engine does not count.
 pub(crate) const BYTES_PER_TOKEN: u64 = 4;
 
+/// Estimate of a text's tokens.
+pub(crate) fn tokens_of(text: &str) -> u64 {
+    (text.len() as u64).div_ceil(BYTES_PER_TOKEN)
+}
+
 /// Event of an answer.
 #[derive(Debug)]
 pub(super) enum Event {
@@ -70,7 +75,7 @@ impl Generation {
 
     /// Counts the answer as complete.
     pub(crate) fn on_complete(&mut self) {
-        self.outcome.on_end(true);
+        self.outcome.on_end(true, Instant::now());
     }
 
     /// Cancels what runs at the deadline, whether the answer is polled or not.

@@ -128,7 +128,13 @@ impl TextRequest<'_> {
             drop((original, body_memory, kept));
             response
         };
-        timing_headers(response.headers_mut(), (&begun.version, submitted), begun.sent_at, begun.swap, answered);
+        timing_headers(
+            response.headers_mut(),
+            (&begun.instance.version, submitted),
+            begun.sent_at,
+            begun.swap,
+            answered,
+        );
         Ok(response)
     }
 

@@ -87,7 +87,7 @@ impl ModelActor {
         let instance = self.instances.get(number)?;
         let swap = instance.lease.as_ref().and_then(GpuLease::swap);
         let swap = swap.map(|wait| Swap { from: clock.instant(wait.from), until: clock.instant(wait.until) });
-        Some(Recipient { instance: number, version: Arc::clone(&instance.version), swap })
+        Some(Recipient { instance: number, name: Arc::clone(&instance.name), swap })
     }
 
     /// Fails a request that cannot be sent.

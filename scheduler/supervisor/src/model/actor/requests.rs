@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use bytes::Bytes;
     use omni_body::{BodyKind, RequestBody};
-    use omni_engine_client::{Request, Unanswered};
+    use omni_engine_client::{Execution, Request, Unanswered};
     use omni_engine_protocol::frame::RequestHead;
     use std::time::Instant;
     use tokio::sync::oneshot::{self, Receiver};
@@ -146,7 +146,8 @@ mod tests {
             parameters: None,
         };
         let body = RequestBody::Collected(BodyKind::Json, Bytes::from_static(b"{}"));
-        let request = Request { head, body, deadline: Instant::now(), reply };
+        let execution = Execution::default();
+        let request = Request { head, body, deadline: Instant::now(), reply, execution };
         (Submission { id: RequestId(id), priority: 0, session: None, cost: None, request }, client)
     }
 

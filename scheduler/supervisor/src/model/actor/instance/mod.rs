@@ -25,7 +25,7 @@ pub(super) use worker::{CHECK_WORKER, Disconnected, Worker};
 use crate::model::content::Content;
 use crate::model::worker_link::WorkerLink;
 use omni_capacity::Reservation;
-use omni_engine_client::DataConnection;
+use omni_engine_client::{DataConnection, InstanceName};
 use omni_engine_protocol::control::HandlerMode;
 use omni_node_protocol::id::InstanceId;
 use omni_node_protocol::instance::{Stats, Welcome};
@@ -42,8 +42,8 @@ pub(super) struct Instance {
     pub(super) id: InstanceId,
     pub(super) generation: Generation,
     pub(super) content: Arc<Content>,
-    /// Short version of the content, for answers.
-    pub(super) version: Arc<str>,
+    /// For answers, and records of usage.
+    pub(super) name: Arc<InstanceName>,
     pub(super) requested_at: Moment,
     pub(super) state: InstanceState,
     /// GPU memory; `None` for a model without, and before a place was requested.
@@ -131,11 +131,12 @@ impl Instance {
         (generation, content): (Generation, Arc<Content>),
         now: Moment,
     ) -> Self {
+        let name = InstanceName { id: id.as_str().to_owned(), version: content.short_version().to_owned() };
         Self {
             number,
             id,
             generation,
-            version: content.short_version().into(),
+            name: Arc::new(name),
             content,
             requested_at: now,
             state: InstanceState::Reserving,

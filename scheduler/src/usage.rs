@@ -1,0 +1,51 @@
+//! Recorder of usage, by the node's configuration.
+
+use crate::args::Directories;
+use omni_auth::secret::{self, SecretError};
+use omni_config::node::{NodeConfig, Sink, WhenFull};
+use omni_usage::{HttpSink, InvalidSink, UsageRecorder, UsageSettings, UsageSink};
+use std::io;
+use std::sync::Arc;
+
+/// The sink of the configuration; `None`: there is none.
+///
+/// # Errors
+/// The certificates that its server is checked with, or its token, cannot be read.
+pub fn sink(config: &NodeConfig) -> Result<Option<UsageSink>, SinkError> {
+    let usage = &config.usage;
+    Ok(match &usage.sink {
+        None => None,
+        Some(Sink::File(path)) => Some(UsageSink::File(path.clone())),
+        Some(Sink::Url(url)) => {
+            let read = |file| secret::read("token of the usage sink", file).map(|(path, _)| path);
+            let token = usage.token.as_ref().map(read).transpose()?;
+            Some(UsageSink::Http(HttpSink::new(url.clone(), token, usage.authorities.as_deref())?))
+        }
+    })
+}
+
+/// A sink that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SinkError {
+    /// Certificates that cannot be used.
+    #[error("`usage.sink` cannot be used")]
+    Certificates(#[from] InvalidSink),
+    /// Token that cannot be read.
+    #[error(transparent)]
+    Token(#[from] SecretError),
+}
+
+/// Opens the recorder.
+pub(crate) fn open(
+    config: &NodeConfig,
+    directories: &Directories,
+    sink: Option<UsageSink>,
+) -> io::Result<Arc<UsageRecorder>> {
+    let when_full = match config.usage.when_full {
+        WhenFull::Lose => omni_usage::WhenFull::Lose,
+        WhenFull::Refuse => omni_usage::WhenFull::Refuse,
+    };
+    let (spool, log) = (directories.own_runtime().join("usage"), directories.own_state().join("usage"));
+    let settings = UsageSettings { spool, log, keep: config.usage.keep.bytes(), when_full, sink };
+    Ok(Arc::new(UsageRecorder::open(settings)?))
+}
