@@ -92,7 +92,7 @@ pub struct Tokens {
 pub struct Units {
     /// Tokens, for generated text, embeddings and ranks.
     pub tokens: Option<Tokens>,
-    /// Seconds of a GPU: those in the instance, times the cards that it holds.
+    /// Seconds in an instance that has memory of a GPU.
     pub gpu_seconds: f64,
     /// Bytes of the request's body.
     pub bytes_in: u64,
