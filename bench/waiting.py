@@ -14,10 +14,9 @@ import contextlib
 import json
 import socket
 import time
-from pathlib import Path
 from typing import Any
 
-from node import Node
+from node import Node, status
 from report import machine
 
 MIB = 1 << 20
@@ -78,12 +77,6 @@ SHAPES = {
 }
 
 
-def resident(pid: int) -> float:
-    """MiB of a process."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.split("VmRSS:")[1].split()[0]) / 1024
-
-
 def held(node: Node) -> float:
     """MiB that the node counts."""
     return float(node.ctl("status")["buffered_bytes"]) / MIB
@@ -109,11 +102,11 @@ def measure(name: str, count: int, path: str, body: dict[str, Any]) -> None:
         node.wake("text", {"prompt": "x", "max_tokens": 1})
         busy = send(node, "/v1/completions", {"prompt": "x", "max_tokens": 1 << 30, "stream": True})
         busy.recv(1)
-        before, counted = resident(node.pid), held(node)
+        before, counted = status(node.pid, "VmRSS"), held(node)
         connections = [send(node, path, body) for _ in range(count)]
         time.sleep(SETTLED)
         refused = sum(map(is_answered, connections))
-        counted, grown = held(node) - counted, resident(node.pid) - before
+        counted, grown = held(node) - counted, status(node.pid, "VmRSS") - before
         print(f"{name:<44} {count - refused:>3} wait  {counted:>6.1f} MiB counted  {grown:>6.1f} MiB grown", flush=True)
         for connection in [busy, *connections]:
             connection.close()

@@ -106,11 +106,6 @@ fn start(node: &Node, model: &str) {
     assert_eq!(started.code, 0, "{started:?}");
 }
 
-fn metric(node: &Node, name: &str) -> Option<f64> {
-    let text = node.admin().get("/metrics").text();
-    text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
-}
-
 #[test]
 fn only_builds_beyond_the_limit_wait_and_their_models_say_so() {
     let (index, gate) = (Index::start(Behaviour::Serves), Gate::new(&["omni-slow", "omni-second"]));
@@ -153,7 +148,7 @@ fn only_builds_beyond_the_limit_wait_and_their_models_say_so() {
         (r#"{kind="source",state="waiting"}"#, 1.0),
         (r#"{kind="wheels",state="running"}"#, 0.0),
     ] {
-        assert_eq!(metric(&node, &format!("omni_builds{labels}")), Some(count), "{labels}");
+        assert_eq!(node.metric(&format!("omni_builds{labels}")), Some(count), "{labels}");
     }
 
     // Stopped by hand: its build ends, and the other one has its place.

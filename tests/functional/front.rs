@@ -26,12 +26,6 @@ fn status(http: Client, method_and_path: &str, headers: &str) -> u16 {
 }
 
 /// A metric's value.
-fn metric(node: &Node, name: &str) -> u64 {
-    let text = node.admin().get("/metrics").text();
-    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("no {name} in {text}"));
-    line.trim().parse().unwrap()
-}
-
 #[test]
 fn a_listener_on_loopback_answers_to_its_own_names_and_to_no_page_of_another_site() {
     let config = "[server]\nhosts = [\"models.example\"]\n";
@@ -59,9 +53,9 @@ fn a_listener_on_loopback_answers_to_its_own_names_and_to_no_page_of_another_sit
     ] {
         assert_eq!(status(node.admin(), "GET /capacity", headers), expected, "{headers}");
     }
-    assert_eq!(metric(&node, "omni_http_refusals_total{reason=\"host\"} "), 2);
-    assert_eq!(metric(&node, "omni_http_refusals_total{reason=\"no-host\"} "), 3);
-    assert_eq!(metric(&node, "omni_http_refusals_total{reason=\"other-site\"} "), 2);
+    assert_eq!(node.metric("omni_http_refusals_total{reason=\"host\"}"), Some(2.0));
+    assert_eq!(node.metric("omni_http_refusals_total{reason=\"no-host\"}"), Some(3.0));
+    assert_eq!(node.metric("omni_http_refusals_total{reason=\"other-site\"}"), Some(2.0));
     node.stop();
 }
 
@@ -130,7 +124,11 @@ fn heads_over_http_2_have_bounds_in_number_and_size() {
     });
     assert_eq!(statuses[..3], [404, 431, 404]);
     assert!([0, 431].contains(&statuses[3]), "{statuses:?}");
-    assert_eq!(metric(&node, "omni_http_refusals_total{reason=\"head\"} "), 1, "hyper's own refusals are none of it");
+    assert_eq!(
+        node.metric("omni_http_refusals_total{reason=\"head\"}"),
+        Some(1.0),
+        "hyper's own refusals are none of it"
+    );
     node.stop();
 }
 
@@ -156,12 +154,14 @@ fn trailers_over_http_2_are_bounded_and_unread_small_answers_count() {
     Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
         assert_eq!(with_trailer(&node, 1000, "echo", 1 << 16).await.0, Some(200));
         assert_eq!(with_trailer(&node, 8000, "echo", 1 << 16).await.0, None);
-        assert_eq!(metric(&node, "omni_http_closed_connections_total{reason=\"trailers\"} "), 1);
+        assert_eq!(node.metric("omni_http_closed_connections_total{reason=\"trailers\"}"), Some(1.0));
         let untaken = with_trailer(&node, 1, "large", 0).await;
         assert_eq!(untaken.0, Some(200));
-        assert!(metric(&node, "omni_bodies_held_bytes ") >= 60_000);
+        assert!(node.metric("omni_bodies_held_bytes").is_some_and(|held| held >= 60_000.0));
     });
-    wait_for("its room to be given back", PATIENCE, || (metric(&node, "omni_bodies_held_bytes ") == 0).then_some(()));
+    wait_for("its room to be given back", PATIENCE, || {
+        (node.metric("omni_bodies_held_bytes") == Some(0.0)).then_some(())
+    });
     node.stop();
 }
 
@@ -176,8 +176,8 @@ fn connections_of_one_address_are_bounded_where_that_is_configured() {
     let mut third = node.http().connect();
     let end = third.read(&mut [0]);
     assert!(matches!(end, Ok(0)) || end.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset));
-    assert_eq!(metric(&node, "omni_http_closed_connections_total{reason=\"address\"} "), 1);
-    assert_eq!(metric(&node, "omni_http_connections "), 2);
+    assert_eq!(node.metric("omni_http_closed_connections_total{reason=\"address\"}"), Some(1.0));
+    assert_eq!(node.metric("omni_http_connections"), Some(2.0));
     drop((first, second));
     wait_for("room for another", PATIENCE, || (node.connections() == 0).then_some(()));
     assert_eq!(node.http().run("echo", &json!(1)).status, 200);
@@ -189,10 +189,12 @@ fn clients_leave_open_files_to_the_node() {
     // Limit of this test and of the node that it starts.
     setrlimit(Resource::RLIMIT_NOFILE, 256, 256).unwrap();
     let node = Node::builder().model("echo", ECHO).start();
-    assert_eq!(metric(&node, "omni_http_connections_limit "), 80);
+    assert_eq!(node.metric("omni_http_connections_limit"), Some(80.0));
     assert!(node.log().contains("80 client connections at a time instead of"), "{}", node.log());
     let idle: Vec<_> = (0..140).map(|_| node.http().connect()).collect();
-    wait_for("as many as there may be", PATIENCE, || (metric(&node, "omni_http_connections ") == 80).then_some(()));
+    wait_for("as many as there may be", PATIENCE, || {
+        (node.metric("omni_http_connections") == Some(80.0)).then_some(())
+    });
     assert_eq!((node.admin().get("/readyz").status, node.omnictl(["start", "echo", "--wait"]).code), (200, 0));
     drop(idle);
     assert_eq!(node.http().run("echo", &json!(1)).status, 200);

@@ -2,9 +2,9 @@
 //! that a client has not asked for.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
+use omni_tests::process::peak_resident;
 use omni_tests::{Node, PATIENCE, wait_for};
 use serde_json::{Value, json};
-use std::fs;
 
 /// Generates without an end what its last message names.
 const CODE: &str = r#"
@@ -47,9 +47,7 @@ fn node() -> Node {
 
 /// Most memory that the scheduler has had, in MiB.
 fn peak(node: &Node) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", node.pid())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+    peak_resident(node.pid()).unwrap() >> 20
 }
 
 #[test]
@@ -151,15 +149,10 @@ fn a_stream_whose_memory_runs_out_fails_once() {
 /// Requests in a queue count with all that the node holds of them.
 #[test]
 fn what_a_small_body_becomes_counts_while_it_waits() {
-    let manifest =
-        format!("{MANIFEST}[scaling]\nconcurrency = 1\nqueue = 4096\n").replace("[scaling]\nconcurrency = 4\n", "");
+    let manifest = MANIFEST.replace("concurrency = 4", "concurrency = 1\nqueue = 4096");
     let manifest = manifest.replace("\"logprobs\"", "\"logprobs\", \"json-schema\"");
     let node = Node::builder().config(MEMORY).model("text", &[("model.py", CODE), ("omni.toml", &manifest)]).start();
-    let held = || {
-        let metrics = node.admin().get("/metrics").text();
-        let line = metrics.lines().find_map(|line| line.strip_prefix("omni_bodies_held_bytes ")).unwrap().to_owned();
-        line.parse::<f64>().unwrap()
-    };
+    let held = || node.metric("omni_bodies_held_bytes").unwrap();
     let busy = json!({ "model": "text", "prompt": "tokens", "stream": true, "max_tokens": 1_000_000 }).to_string();
     let mut running =
         node.http().open("POST", "/v1/completions", &[("content-type", "application/json")], busy.as_bytes());

@@ -54,8 +54,7 @@ const CONFINED: &[Confined] = &[
         only: &[
             "omnictl/src/commands/deploy/publish.rs",     // the name of a draft
             "omnictl/src/commands/usage.rs",              // how far back records are read
-            "scheduler/usage/src/log.rs",                 // when a file of records was begun, its name
-            "scheduler/usage/src/read.rs",                // beside times of files, which are of the same clock
+            "scheduler/usage/src/log.rs",                 // when a file was begun, beside times of files
             "scheduler/supervisor/src/clock.rs",          // since when something is
             "worker/snapshot/src/content.rs",             // beside times of files, which are of the same clock
             "worker/snapshot/src/tree.rs",                // the same

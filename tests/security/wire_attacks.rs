@@ -223,10 +223,8 @@ def handle_request(request, context):
     assert!(pieces > 100_000.0, "{pieces} pieces");
     assert!(pieces <= share, "{pieces} pieces instead of {share}");
     neighbour::is_well(&node, "beside a flood of frames");
-    let metrics = node.admin().get("/metrics").text();
-    let pauses =
-        metrics.lines().find_map(|line| line.strip_prefix("omni_instance_input_pauses_total{model=\"floods\"} "));
-    assert!(pauses.is_some_and(|pauses| pauses != "0"), "{pauses:?}\n{}", node.log());
+    let pauses = node.metric("omni_instance_input_pauses_total{model=\"floods\"}");
+    assert!(pauses.is_some_and(|pauses| pauses != 0.0), "{pauses:?}\n{}", node.log());
     node.stop();
 }
 
@@ -278,11 +276,7 @@ def handle_request(request, context):
         .config("[server]\nbuffered-bytes = \"32MiB\"\n")
         .model("half", &[("model.py", &model), ("omni.toml", manifest)])
         .start();
-    let held = || {
-        let text = node.admin().get("/metrics").text();
-        let value = text.lines().find_map(|line| line.strip_prefix("omni_bodies_held_bytes ")).unwrap();
-        value.parse::<u64>().unwrap()
-    };
+    let held = || node.metric("omni_bodies_held_bytes").unwrap() as u64;
     let first = node.http().send("half", &json!(1));
     wait_for("its room", PATIENCE, || (held() >= 10_000_000).then_some(()));
     let second = post(&node, "half", &json!(2));

@@ -16,8 +16,6 @@ use tokio::task::AbortHandle;
 /// Submitted request, held for its client. Dropped before its end, it is cancelled.
 #[derive(Debug)]
 pub(crate) struct InFlightRequest {
-    model: Arc<Model>,
-    api: Api,
     id: RequestId,
     deadline: Instant,
     /// Reason for the cancellation when it is dropped; `None` once its end is known.
@@ -28,6 +26,7 @@ pub(crate) struct InFlightRequest {
     permit: Option<BodyPermit>,
     /// Task that cancels the request at its deadline. Finished once it has.
     expiry: Option<AbortHandle>,
+    /// Outcome, with the model and the API of the request.
     outcome: PendingOutcome,
     /// `None` once its record is written.
     attempt: Option<Box<Attempt>>,
@@ -43,15 +42,15 @@ impl InFlightRequest {
         permit: Option<BodyPermit>,
         attempt: Attempt,
     ) -> Self {
-        let (model, reason) = (Arc::clone(model), Some(CancelReason::ClientGone));
-        let (outcome, attempt) = (PendingOutcome::new(&model, api, arrived), Some(Box::new(attempt)));
-        Self { model, api, id, deadline, reason, unacknowledged: 0, permit, expiry: None, outcome, attempt }
+        let (outcome, attempt) = (PendingOutcome::new(model, api, arrived), Some(Box::new(attempt)));
+        let reason = Some(CancelReason::ClientGone);
+        Self { id, deadline, reason, unacknowledged: 0, permit, expiry: None, outcome, attempt }
     }
 
     /// Cancels the request at its deadline if it has not ended by then. A streamed answer needs this: its body is
     /// polled only while the client reads.
     pub(crate) fn cancel_at_deadline(&mut self) {
-        let (model, id, deadline) = (Arc::clone(&self.model), self.id, self.deadline);
+        let (model, id, deadline) = (Arc::clone(self.outcome.model()), self.id, self.deadline);
         let expiry = tokio::spawn(async move {
             tokio::time::sleep_until(deadline.into()).await;
             model.signals.cancel(id, CancelReason::Deadline);
@@ -64,7 +63,7 @@ impl InFlightRequest {
         self.on_bytes(chunks.byte_length());
         self.unacknowledged += chunks.cost();
         if self.unacknowledged >= INITIAL_CREDIT / 4 {
-            self.model.signals.credit(self.id, u32::try_from(self.unacknowledged).unwrap_or(u32::MAX));
+            self.outcome.model().signals.credit(self.id, u32::try_from(self.unacknowledged).unwrap_or(u32::MAX));
             self.unacknowledged = 0;
         }
     }
@@ -91,7 +90,7 @@ impl InFlightRequest {
     /// Writes the record, once.
     fn record(&mut self, outcome: Outcome, now: Instant) {
         if let Some(attempt) = self.attempt.take() {
-            attempt.record((&self.model, self.api), outcome, now);
+            attempt.record((self.outcome.model(), self.outcome.api()), outcome, now);
         }
     }
 
@@ -164,7 +163,7 @@ impl InFlightRequest {
     /// Cancels the request, unless that was done at its deadline.
     fn cancel(&mut self, reason: CancelReason) {
         if !self.expiry.as_ref().is_some_and(AbortHandle::is_finished) {
-            self.model.signals.cancel(self.id, reason);
+            self.outcome.model().signals.cancel(self.id, reason);
         }
         self.stop_expiry();
     }

@@ -36,7 +36,7 @@ impl AnswerMemory {
     pub(crate) fn hold(&mut self, bytes: u64) -> Result<(), Failure> {
         let held = self.held + bytes;
         if held > self.longest {
-            return Err(Failure::AnswerNotSendable(format!("it is longer than {} bytes", self.longest)));
+            return Err(too_long(self.longest));
         }
         self.grow_to(held)?;
         self.held = held;
@@ -63,6 +63,11 @@ impl AnswerMemory {
     pub(crate) fn into_permit(self) -> BodyPermit {
         self.permit
     }
+}
+
+/// Failure of an answer beyond so many bytes.
+pub(crate) fn too_long(longest: u64) -> Failure {
+    Failure::AnswerNotSendable(format!("it is longer than {longest} bytes"))
 }
 
 /// Bytes that a part takes where it is held.

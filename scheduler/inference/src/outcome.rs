@@ -23,6 +23,16 @@ impl PendingOutcome {
         Self { model: Arc::clone(model), api, arrived, known: false }
     }
 
+    /// Model of the request.
+    pub(crate) fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    /// API of the request.
+    pub(crate) fn api(&self) -> Api {
+        self.api
+    }
+
     /// Counts the end of an answer at this time. `complete`: nothing of it is missing.
     pub(crate) fn on_end(&mut self, complete: bool, now: Instant) {
         self.known = true;

@@ -40,7 +40,6 @@ impl Api {
     /// All APIs, in the order of [`ModelMetrics::outcomes`].
     const ALL: [Self; 3] = [Self::WorkersAi, Self::OpenAi, Self::Anthropic];
 
-    /// Value of the label.
     /// Name of the API in labels and records.
     #[must_use]
     pub fn label(self) -> &'static str {

@@ -136,8 +136,8 @@ fn lines_after(path: &Path, bytes: u64) -> io::Result<u64> {
 /// Begins a file. Its name is unique among those of all processes, and in the order of time among those of one.
 fn begin(dir: &Path, number: u32) -> io::Result<Current> {
     loop {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let path = dir.join(format!("{:013}-{number:05}-{:04x}{ENDING}", since.as_millis(), fastrand::u16(..)));
+        let begun = unix_ms_of(SystemTime::now());
+        let path = dir.join(format!("{begun:013}-{number:05}-{:04x}{ENDING}", fastrand::u16(..)));
         let file = match OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
             file => file?,
@@ -146,6 +146,12 @@ fn begin(dir: &Path, number: u32) -> io::Result<Current> {
         File::open(dir)?.sync_all()?;
         return Ok(Current { file, bytes: 0 });
     }
+}
+
+/// Milliseconds since the Unix epoch.
+pub(crate) fn unix_ms_of(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Returns whether a process still writes a file.

@@ -1,11 +1,10 @@
 //! Records of a log, for operators.
 
-use crate::log::records_in;
+use crate::log::{records_in, unix_ms_of};
 use crate::record::UsageRecord;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Passes every record that ended at this time or later to `on_record`, file by file. Lines that are no records are
 /// passed over: one bad line costs itself. Records that a process left behind when it was killed may come twice.
@@ -31,9 +30,4 @@ pub fn read_since(dir: &Path, unix_ms: u64, mut on_record: impl FnMut(UsageRecor
         }
     }
     Ok(())
-}
-
-fn unix_ms_of(time: SystemTime) -> u64 {
-    let since: Duration = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

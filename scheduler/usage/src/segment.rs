@@ -4,8 +4,7 @@
 //!   number: u64 │ length: u64 │ whole records, `length` bytes │ room
 //! ```
 //!
-//! What is stored in a shared mapping is the kernel's, as what `write` has taken is: it is there when the process is
-//! killed.
+//! The kernel keeps stores to a shared mapping of a file, as it keeps written bytes: a killed process loses none of them.
 //!
 //! Invariants:
 //! - the length is stored after the records that it counts: a kill in between leaves whole records alone;

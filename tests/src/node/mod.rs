@@ -195,10 +195,15 @@ impl Node {
     pub fn outcomes(&self, model: &str, api: &str) -> [u64; 4] {
         let metrics = self.admin().get("/metrics").text();
         ["ok", "error", "refused", "cancelled"].map(|outcome| {
-            let name = format!("omni_requests_total{{model=\"{model}\",api=\"{api}\",outcome=\"{outcome}\"}} ");
-            let count = metrics.lines().find_map(|line| line.strip_prefix(&name));
-            count.map_or(0, |count| count.parse().expect("a number"))
+            let name = format!("omni_requests_total{{model=\"{model}\",api=\"{api}\",outcome=\"{outcome}\"}}");
+            value_of(&metrics, &name).map_or(0, |count| count as u64)
         })
+    }
+
+    /// Value of a metric, by its name and labels as they are written; `None` if there is none.
+    #[must_use]
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        value_of(&self.admin().get("/metrics").text(), name)
     }
 
     /// Where the worker of an instance listens.
@@ -371,6 +376,10 @@ impl Drop for Node {
             self.end();
         }
     }
+}
+
+fn value_of(metrics: &str, name: &str) -> Option<f64> {
+    metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
 
 /// Leftovers after the kernel has had the time to take processes apart; `help` is called until then.

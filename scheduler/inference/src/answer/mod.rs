@@ -3,7 +3,7 @@
 use crate::generation::stream::GenerationBody;
 use crate::head::REQUEST_ID;
 use crate::in_flight::InFlightRequest;
-use crate::memory::LONGEST_WHOLE;
+use crate::memory::{LONGEST_WHOLE, too_long};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -153,8 +153,8 @@ impl Running {
         }
     }
 
-    /// Counts an answer of which the client has all bytes, and waits for its end: until then its handler runs. At the deadline
-    /// it is cancelled like any other. `has_more`: the model has sent more than it announced, and is cancelled at once.
+    /// Counts an answer of which the client has all bytes, and waits for its end, at most until the deadline: its handler still
+    /// runs. `has_more`: the model has sent more bytes than it announced; its handler is cancelled at once.
     fn on_all_read(mut self, has_more: bool) {
         self.request.on_all_read();
         if has_more {
@@ -260,7 +260,7 @@ impl Document {
         deadline: Instant,
     ) -> Result<Response<AnswerBody>, Failure> {
         if self.bytes.len() as u64 > LONGEST_WHOLE {
-            return Err(Failure::AnswerNotSendable(format!("it is longer than {LONGEST_WHOLE} bytes")));
+            return Err(too_long(LONGEST_WHOLE));
         }
         if let Some(permit) = &mut reserved {
             let more = (self.bytes.len() as u64).saturating_sub(permit.bytes());

@@ -123,9 +123,14 @@ impl Choice {
     /// Notes that the deadline has passed.
     pub(crate) fn on_deadline(&mut self) {
         if !self.is_over() {
-            self.request.on_tokens(tokens(self.guard.counted(), TokenSource::Counted));
+            self.note_counted();
             self.request.on_deadline();
         }
+    }
+
+    /// Notes the tokens that were counted so far: the engine has not said how many it made.
+    fn note_counted(&mut self) {
+        self.request.on_tokens(tokens(self.guard.counted(), TokenSource::Counted));
     }
 
     /// Next progress. Not to be called once the choice is over.
@@ -148,7 +153,7 @@ impl Choice {
                     }
                     StreamRead::End(StreamEnd::Complete) => return Poll::Ready(self.on_end()),
                     StreamRead::End(StreamEnd::Failed(failure)) => {
-                        self.request.on_tokens(tokens(self.guard.counted(), TokenSource::Counted));
+                        self.note_counted();
                         self.request.on_failed_end(&failure);
                         self.source = Source::Over;
                         return Poll::Ready(Progress::Failed(failure));
@@ -187,7 +192,7 @@ impl Choice {
     /// Cancels the choice, whose outcome the caller counts.
     pub(crate) fn cancel(&mut self) {
         if !self.is_over() {
-            self.request.on_tokens(tokens(self.guard.counted(), TokenSource::Counted));
+            self.note_counted();
             self.request.cancel_uncounted();
             self.source = Source::Over;
         }
@@ -286,6 +291,15 @@ impl Choice {
     }
 }
 
+impl Drop for Choice {
+    /// A client that went away has used what was made until then.
+    fn drop(&mut self) {
+        if !self.is_over() {
+            self.note_counted();
+        }
+    }
+}
+
 impl Parts {
     fn is_empty(&self) -> bool {
         self.deltas.is_empty() && self.tokens.is_empty() && self.finish.is_none()
@@ -341,15 +355,6 @@ fn tokens(usage: Usage, source: TokenSource) -> Tokens {
     let Usage { prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens } = usage;
     let (input, output, cached, reasoning) = (prompt_tokens, completion_tokens, cached_tokens, reasoning_tokens);
     Tokens { input, output, cached, reasoning, source }
-}
-
-impl Drop for Choice {
-    /// A client that went away has used what was made until then.
-    fn drop(&mut self) {
-        if !self.is_over() {
-            self.request.on_tokens(tokens(self.guard.counted(), TokenSource::Counted));
-        }
-    }
 }
 
 fn usage(report: wire::UsageReport) -> Usage {

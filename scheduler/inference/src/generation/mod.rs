@@ -23,7 +23,7 @@ use std::time::Instant;
 use tokio::time::Sleep;
 
 /// Bytes of text that count as one token where the engine does not count.
-pub(crate) const BYTES_PER_TOKEN: u64 = 4;
+const BYTES_PER_TOKEN: u64 = 4;
 
 /// Estimate of a text's tokens.
 pub(crate) fn tokens_of(text: &str) -> u64 {

@@ -70,10 +70,7 @@ struct Prepared {
     format: Option<Arc<ResponseFormat>>,
     prompts: Vec<PreparedPrompt>,
     memory: RequestMemory,
-    outcome: PendingOutcome,
 }
-
-type PreparedParts = (Arc<TextModel>, Option<Arc<ResponseFormat>>, Vec<PreparedPrompt>, RequestMemory);
 
 /// A request that was submitted and waits for its answer.
 struct Waiting {
@@ -143,7 +140,7 @@ impl TextRequest<'_> {
     /// # Errors
     /// The failure, for the codec of the API; status 501 from a model that cannot count.
     pub(crate) async fn count(mut self) -> Result<Response<AnswerBody>, Failure> {
-        let Prepared { prompts, memory, mut outcome, .. } = self.prepare().await?;
+        let (Prepared { prompts, memory, .. }, mut outcome) = self.prepare().await?;
         outcome.leave(); // that of the only request to the model counts
         let body = prompts.into_iter().next().and_then(|prompt| prompt.choices.into_iter().next());
         let Some(body) = body else { return Err(Failure::NoSuchRoute) };
@@ -170,16 +167,15 @@ impl TextRequest<'_> {
 
     /// Submits the request. Of what was parsed, only what the answer needs is kept.
     async fn submit(mut self) -> Result<Waiting, Failure> {
-        let Prepared { text_model, format, prompts, mut memory, mut outcome } = self.prepare().await?;
+        let (Prepared { text_model, format, prompts, mut memory }, mut outcome) = self.prepare().await?;
         let stop = StopStrings::new(&self.request.stop);
         let tools: Vec<_> = self.request.prompts.iter().map(compiled_tools).collect();
         let tools_bytes: u64 = tools.iter().map(|tools| tools.bytes()).sum();
         let repeated = self.codec.repeats(self.original.len());
         let answers: usize = prompts.iter().map(|prompt| prompt.choices.len()).sum();
         let heads = answers as u64 * (CHOICE + head::bytes(self.caller.parts));
-        memory.hold(heads).inspect_err(|_| outcome.leave())?;
         let kept = tools_bytes + stop.bytes() + format.as_deref().map_or(0, ResponseFormat::bytes) + repeated;
-        memory.keep(kept).inspect_err(|_| outcome.leave())?;
+        memory.hold(heads).and_then(|()| memory.keep(kept)).inspect_err(|_| outcome.leave())?;
         let (body_memory, kept) = memory.into_permits();
         let submitted = Instant::now();
         let choices = self.choices(&text_model, (prompts, &tools), &stop, &body_memory);
@@ -192,26 +188,21 @@ impl TextRequest<'_> {
         Ok(Waiting { generation, encoder, submitted, label, streamed, original: self.original, body_memory, kept })
     }
 
-    /// Prepares the request until its deadline.
-    async fn prepare(&mut self) -> Result<Prepared, Failure> {
+    /// Prepares the request until its deadline. The outcome is that of a client that leaves meanwhile, too.
+    async fn prepare(&mut self) -> Result<(Prepared, PendingOutcome), Failure> {
         let mut outcome = PendingOutcome::new(self.model, self.codec.label(), self.caller.arrived);
         let prepared = tokio::time::timeout_at(self.deadline.into(), self.prepare_parts()).await;
-        match prepared.unwrap_or(Err(Failure::Deadline)) {
-            Ok((text_model, format, prompts, memory)) => Ok(Prepared { text_model, format, prompts, memory, outcome }),
-            Err(failure) => {
-                outcome.leave();
-                Err(failure)
-            }
-        }
+        let prepared = prepared.unwrap_or(Err(Failure::Deadline)).inspect_err(|_| outcome.leave())?;
+        Ok((prepared, outcome))
     }
 
-    async fn prepare_parts(&mut self) -> Result<PreparedParts, Failure> {
+    async fn prepare_parts(&mut self) -> Result<Prepared, Failure> {
         self.check()?;
         let mut memory = RequestMemory::new(self.permit.take(), self.request.bytes(), &self.model.body_budget)?;
         let text_model = self.api.templates.of(self.content, self.deadline).await?;
         let format = self.check_format(&text_model).await?;
         let prompts = self.prompts(&text_model, &mut memory).await?;
-        Ok((text_model, format, prompts, memory))
+        Ok(Prepared { text_model, format, prompts, memory })
     }
 
     /// Checks that the model can honour the request.
@@ -228,10 +219,10 @@ impl TextRequest<'_> {
 
     /// Checks that a schema is one. Returns the form that the node has to keep: the engine does not.
     async fn check_format(&self, text_model: &TextModel) -> Result<Option<Arc<ResponseFormat>>, Failure> {
-        let capabilities: Capabilities = self.content.manifest.generation.honours.iter().copied().collect();
         match &self.request.format {
             ResponseFormat::Text => Ok(None),
             format => {
+                let capabilities: Capabilities = self.content.manifest.generation.honours.iter().copied().collect();
                 let format = Arc::new(format.clone());
                 let schema = Arc::clone(&format);
                 text_model.aside.clone().run(move || Validator::new(&schema).map(drop)).await??;

@@ -1,7 +1,7 @@
 //! Prompts as an engine gets them: rendered by the model's chat template, or as messages.
 
 use super::memory::RequestMemory;
-use crate::generation::BYTES_PER_TOKEN;
+use crate::generation::tokens_of;
 use crate::templates::TextModel;
 use bytes::Bytes;
 use omni_chat_template::RenderError;
@@ -130,7 +130,7 @@ fn input(
             ranges = literals.iter().map(|range| (range.start, range.end)).collect();
             input.prompt = Some(text);
             input.literals = &ranges;
-            (text.len() as u64).div_ceil(BYTES_PER_TOKEN)
+            tokens_of(text)
         }
         Source::Tokens(tokens) => {
             input.prompt_tokens = Some(tokens);
@@ -139,7 +139,7 @@ fn input(
         Source::Messages(chat) => {
             messages = message_list(&chat.messages);
             input.messages = Some(&messages);
-            (messages.get().len() as u64).div_ceil(BYTES_PER_TOKEN)
+            tokens_of(messages.get())
         }
     };
     Ok(PreparedPrompt { choices: choice_bodies(input, request.choices, memory)?, tokens, in_reasoning })
