@@ -48,6 +48,7 @@ check:  ## format, lints, documentation, dependencies, Python style and types
 	@setup/tools.sh check
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml -- --check
+	cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 	cargo fmt --manifest-path gateway/tool-parser/tests/differential/Cargo.toml -- --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
