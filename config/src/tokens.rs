@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use toml::de::DeValue;
 
 use crate::error::Problems;
-use crate::kind::{Mismatch, fraction, number, parsed};
+use crate::kind::{Mismatch, choice, fraction, number, parsed};
 use crate::name::ModelName;
 use crate::reader::{Document, Section};
 
@@ -17,11 +17,34 @@ const MOST: usize = 256;
 /// Longest name.
 const LONGEST: usize = 64;
 
+/// Role of a token's holder. Each includes those before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TokenRole {
+    /// Requests to models.
+    #[default]
+    Client,
+    /// Everything that the node's page can show and do: logs, failures in full, commands to models.
+    Admin,
+}
+
+impl TokenRole {
+    /// Name in the file.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Admin => "admin",
+        }
+    }
+}
+
 /// A token, by its digest, and what its holder may do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Token {
     /// SHA-256 of the token's text.
     pub sha256: [u8; 32],
+    /// Role.
+    pub role: TokenRole,
     /// Models that the token is valid for; `None`: all.
     pub models: Option<BTreeSet<ModelName>>,
     /// Requests at a time; `None`: no limit.
@@ -44,17 +67,19 @@ pub fn parse(text: &str) -> Result<BTreeMap<String, Token>, TokensError> {
     let mut document = Document::parse(text).map_err(TokensError)?;
     let tokens = document.read(|root| root.sections(MOST, name, token));
     let mut seen = BTreeMap::new();
-    let mut doubles = Vec::new();
+    let mut wrong = Vec::new();
     for (name, token) in &tokens {
+        if token.role == TokenRole::Admin && token.models.is_some() {
+            let reason = "a token of role admin is for all models: leave `models` out".to_owned();
+            wrong.push((name.clone(), "models", reason));
+        }
         if let Some(first) = seen.insert(token.sha256, name) {
-            doubles.push((
-                name.clone(),
-                format!("it is the token of `{first}`: make another one, `omnictl token {name}`"),
-            ));
+            let reason = format!("it is the token of `{first}`: make another one, `omnictl token {name}`");
+            wrong.push((name.clone(), "sha256", reason));
         }
     }
     if document.is_clean() {
-        doubles.into_iter().for_each(|(name, reason)| document.refuse(&name, "sha256", reason));
+        wrong.into_iter().for_each(|(name, key, reason)| document.refuse(&name, key, reason));
     }
     document.finish(tokens).map_err(TokensError)
 }
@@ -72,8 +97,10 @@ fn token(section: &mut Section<'_>) -> Token {
     let models = section.list("models", parsed("a model's name such as \"@cf/meta/llama\""));
     let in_flight = number(1..=1_000_000);
     let rate = fraction(0.001..=1_000_000.0);
+    let roles = [TokenRole::Client, TokenRole::Admin].map(|role| (role.as_str(), role));
     Token {
         sha256: section.required("sha256", digest, [0; 32]),
+        role: section.get("role", choice(&roles), TokenRole::Client),
         models: section.has("models").then(|| models.into_iter().collect()),
         in_flight: section.get("in-flight", |value| in_flight(value).map(Some), None),
         requests_per_second: section.get("requests-per-second", |value| rate(value).map(Some), None),
@@ -106,6 +133,8 @@ mod tests {
         assert_eq!((ci.sha256[1], ci.sha256[31], ci.in_flight, ci.requests_per_second), (255, 2, Some(4), Some(0.5)));
         assert_eq!(ci.models.as_ref().map(BTreeSet::len), Some(1));
         assert_eq!((&tokens["all"].models, tokens["all"].in_flight), (&None, None));
+        assert_eq!(tokens["all"].role, TokenRole::Client);
+        assert_eq!(parse(&format!("[me]\n{ONE}role = \"admin\"\n")).unwrap()["me"].role, TokenRole::Admin);
         let none = parse(&format!("[ci]\n{ONE}models = []\n")).unwrap();
         assert_eq!(none["ci"].models, Some(BTreeSet::new()), "an empty list is no model, not all of them");
         assert_eq!(parse("").unwrap(), BTreeMap::new());
@@ -118,6 +147,8 @@ mod tests {
             ("[ci]\nsha256 = \"secret\"\n".to_owned(), "64 hexadecimal digits"),
             (format!("[ci]\nsha256 = \"{}\"\n", "zz".repeat(32)), "64 hexadecimal digits"),
             (format!("[ci]\n{ONE}model = [\"cowsay\"]\n"), "did you mean `models`?"),
+            (format!("[ci]\n{ONE}role = \"root\"\n"), "\"client\" or \"admin\""),
+            (format!("[ci]\n{ONE}role = \"admin\"\nmodels = []\n"), "is for all models"),
             (format!("[ci]\n{ONE}in-flight = 0\n"), "a whole number from 1"),
             (format!("[ci]\n{ONE}requests-per-second = 0\n"), "a number from 0.001"),
             (format!("[\"a b\"]\n{ONE}"), "a token's name has"),

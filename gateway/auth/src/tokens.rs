@@ -9,7 +9,7 @@ use crate::secret::{self, SecretError};
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use omni_config::name::ModelName;
 use omni_config::node::SecretFile;
-use omni_config::tokens::{Token, TokensError, parse};
+use omni_config::tokens::{Token, TokenRole, TokensError, parse};
 use omni_request_error::Failure;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -66,6 +66,7 @@ pub fn token_summary(tokens: &BTreeMap<String, Token>) -> Value {
     let summary = |token: &Token| {
         json!({
             "sha256": secret::short_digest(&token.sha256),
+            "role": token.role.as_str(),
             "models": token.models,
             "in-flight": token.in_flight,
             "requests-per-second": token.requests_per_second,
@@ -139,6 +140,12 @@ impl TokenHolder {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Role of the holder.
+    #[must_use]
+    pub fn role(&self) -> TokenRole {
+        self.token.role
     }
 
     /// Returns true if the token is good for this model.
@@ -228,7 +235,7 @@ mod tests {
 
     fn token(text: &str) -> Token {
         let sha256 = Sha256::digest(text).into();
-        Token { sha256, models: None, in_flight: Some(1), requests_per_second: None }
+        Token { sha256, role: TokenRole::Client, models: None, in_flight: Some(1), requests_per_second: None }
     }
 
     #[test]

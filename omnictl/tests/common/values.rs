@@ -203,6 +203,8 @@ pub(crate) fn gpus() -> Gpus {
         resident_bytes: if residency == Residency::Resident { (gib << 30) / 2 } else { 0 },
         residency,
         idle_seconds,
+        evictions: 0,
+        restores: 0,
     };
     let card = |index: u32, committed_bytes: u64, instances: Vec<GpuInstance>| Gpu {
         index,

@@ -58,6 +58,12 @@ pub struct GpuInstance {
     pub residency: Residency,
     /// Seconds since its last request ended; `None` while it has one.
     pub idle_seconds: Option<f64>,
+    /// Times that memory of it was moved to the host, as this scheduler knows.
+    #[serde(default)]
+    pub evictions: u64,
+    /// Times that memory of it was moved to the card.
+    #[serde(default)]
+    pub restores: u64,
 }
 
 /// Where an instance's memory is, or goes.

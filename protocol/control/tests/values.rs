@@ -108,6 +108,8 @@ fn gpus() -> Gpus {
                 resident_bytes: 9,
                 residency: Residency::Restoring,
                 idle_seconds: Some(1.5),
+                evictions: 12,
+                restores: 13,
             }],
         }],
         host_committed_bytes: 10,

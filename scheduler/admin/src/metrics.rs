@@ -134,6 +134,8 @@ mod tests {
             resident_bytes: 6,
             residency: Residency::Evicted,
             idle_seconds: None,
+            evictions: 0,
+            restores: 0,
         };
         let card = Gpu {
             index: 0,

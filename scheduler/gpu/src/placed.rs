@@ -16,12 +16,24 @@ pub(super) struct PlacedInstance {
     has_unreported_use: bool,
     /// Time of the last event that moves memory; measurements that began earlier are outdated.
     pub(super) last_event_at: Instant,
+    /// Number of moves of its memory.
+    pub(super) moves: Moves,
+}
+
+/// Number of moves of an instance's memory.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Moves {
+    /// To the host.
+    pub(super) evictions: u64,
+    /// To the card.
+    pub(super) restores: u64,
 }
 
 impl PlacedInstance {
     /// `works`: the instance is to be started, or is starting.
     pub(super) fn new(request: PlacementRequest, card: Option<CardIndex>, works: bool) -> Self {
-        Self { request, card, command: None, works, has_unreported_use: true, last_event_at: Instant::now() }
+        let (last_event_at, moves) = (Instant::now(), Moves::default());
+        Self { request, card, command: None, works, has_unreported_use: true, last_event_at, moves }
     }
 
     /// Returns whether its usage may differ from the last report.

@@ -1,5 +1,6 @@
 //! Published view of the cards and the instances on them; ages are advanced when it is read.
 
+use super::placed::Moves;
 use super::probe::Card;
 use omni_control_api as api;
 use omni_policy::Moment;
@@ -43,15 +44,15 @@ impl View {
     }
 }
 
-/// View of one card; `name` returns an instance's model and id.
+/// View of one card; `facts` returns an instance's model, its id, and its moves.
 pub(super) fn card(
     card: &Card,
     view: CardView,
     now: Moment,
-    name: impl Fn(InstanceKey) -> Option<(String, String)>,
+    facts: impl Fn(InstanceKey) -> Option<(String, String, Moves)>,
 ) -> api::Gpu {
     let instance = |view: InstanceView| {
-        let (model, instance) = name(view.instance)?;
+        let (model, instance, moves) = facts(view.instance)?;
         Some(api::GpuInstance {
             model,
             instance,
@@ -60,6 +61,8 @@ pub(super) fn card(
             resident_bytes: view.resident,
             residency: residency(view.location),
             idle_seconds: view.idle_since.map(|since| now.saturating_sub(since).as_secs_f64()),
+            evictions: moves.evictions,
+            restores: moves.restores,
         })
     };
     api::Gpu {

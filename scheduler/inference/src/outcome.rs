@@ -43,7 +43,7 @@ impl PendingOutcome {
         } else {
             outcomes.error.inc()
         };
-        metrics.total_time.observe(now.saturating_duration_since(self.arrived).as_secs_f64());
+        metrics.observe_total(now.saturating_duration_since(self.arrived));
     }
 
     /// Leaves the outcome to the caller, who has the failure.

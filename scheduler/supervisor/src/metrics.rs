@@ -3,6 +3,7 @@
 //! Invariant: a model that is gone has no series left. Its directory may come back before its instances have ended: then
 //! two tasks have the same series, and the last of them removes them.
 
+use crate::latency::LatencyCounts;
 use omni_control_api::State;
 use omni_gpu::{GpuMetrics, SECONDS};
 use omni_launcher_client::BuildMetrics;
@@ -262,6 +263,8 @@ pub struct ModelMetrics {
     outcomes: [Outcomes; Api::ALL.len()],
     /// `omni_request_duration_seconds{phase="total"}`.
     pub total_time: Histogram,
+    /// Durations as `total_time` has them, for quantiles of the last minute.
+    pub latency: Arc<LatencyCounts>,
     /// `omni_request_duration_seconds{phase="model"}`.
     pub model_time: Histogram,
     /// `omni_time_to_first_byte_seconds`.
@@ -303,6 +306,7 @@ impl ModelMetrics {
         Self {
             outcomes: Api::ALL.map(outcomes),
             total_time,
+            latency: Arc::default(),
             model_time,
             first_byte: families.first_byte.get_or_create_owned(&label),
             in_flight: families.in_flight.get_or_create_owned(&label),
@@ -374,6 +378,18 @@ impl ModelMetrics {
         let unit = if units.contains(&unit) || units.len() < UNITS { unit } else { "other".to_owned() };
         units.insert(unit.clone());
         self.families.usage.get_or_create(&UsageLabels { model: self.model.clone(), unit }).inc_by(amount);
+    }
+
+    /// Observes the duration of a request that was answered.
+    pub fn observe_total(&self, time: Duration) {
+        self.total_time.observe(time.as_secs_f64());
+        self.latency.observe(time);
+    }
+
+    /// Number of requests that have failed by a fault of the model or of the node.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.outcomes.iter().map(|api| api.error.get() + api.refused.get()).sum()
     }
 
     /// Number of requests that have ended, with any outcome.

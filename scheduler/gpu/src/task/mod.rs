@@ -217,9 +217,13 @@ impl GpuTask {
         match command {
             Command::Evict { .. } => {
                 self.metrics.moved_out.inc_by(moved);
+                placed.moves.evictions += u64::from(moved > 0);
                 let _ = self.look.try_send(()); // a measurement that is already requested does as well
             }
-            Command::Restore => drop(self.metrics.moved_in.inc_by(moved)),
+            Command::Restore => {
+                self.metrics.moved_in.inc_by(moved);
+                placed.moves.restores += u64::from(moved > 0);
+            }
             Command::Report => {}
         }
         self.step(Event::Reported { instance: key, report: wire::report(report) }).await;
@@ -344,15 +348,15 @@ impl GpuTask {
     fn publish(&mut self) {
         self.publish_at = None;
         let now = self.now();
-        let name = |key| {
-            let PlacementRequest { model, instance, .. } = &self.placed.get(&key)?.request;
-            Some((model.clone(), instance.to_string()))
+        let facts = |key| {
+            let PlacedInstance { request, moves, .. } = self.placed.get(&key)?;
+            Some((request.model.clone(), request.instance.to_string(), *moves))
         };
         let views = self.policy.cards();
         let lost: Vec<bool> = views.iter().map(|view| view.lost).collect();
         let cards = self.cards.iter().zip(views);
         let gpus = api::Gpus {
-            gpus: cards.map(|(card, view)| view::card(card, view, now, name)).collect(),
+            gpus: cards.map(|(card, view)| view::card(card, view, now, facts)).collect(),
             host_committed_bytes: self.policy.host_committed(),
             host_budget_bytes: self.policy.settings().host_budget,
             message: self.trouble(&lost),
