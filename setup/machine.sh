@@ -31,6 +31,7 @@ has flock || missing "flock, for runs of the set-up at the same time" "apt-get i
 has python3.11 || missing "python3.11, on which the models in models/ run" "apt-get install python3.11"
 [ "$purpose" = check ] && exit $((problems > 0))
 [ "$purpose" != test ] || has systemd-analyze || missing "systemd-analyze, which reads the units" "apt-get install systemd"
+[ "$purpose" != test ] || has chromium || missing "chromium, in which the node's page is tested" "apt-get install chromium"
 [ "$purpose" != test ] || has dbus-daemon || missing "dbus-daemon, for the tests of systemd's bus" "apt-get install dbus"
 
 # Needs of a node.

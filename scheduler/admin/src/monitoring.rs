@@ -1,9 +1,9 @@
-//! Admin listener: liveness, readiness, metrics, capacity.
+//! Admin listener: liveness, readiness, metrics, capacity; everything else is the node's [page](crate::page).
 
-use crate::Metrics;
 use crate::capacity::{Capacity, ModelCapacity};
 use crate::openapi::DOCUMENT;
 use crate::openapi::admin::OPEN_METRICS;
+use crate::{Metrics, Page};
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH};
@@ -61,11 +61,16 @@ pub struct AdminApi {
     pub gpu: GpuHandle,
     /// All metrics.
     pub metrics: Arc<Metrics>,
+    /// The node's page.
+    pub page: Arc<Page>,
 }
 
 /// Serves one request.
 pub async fn serve(api: &AdminApi, request: Request<Incoming>) -> Response<AnswerBody> {
-    answer(api, request).await.map(AnswerBody::full)
+    match api.page.serve(request).await {
+        Ok(response) => response,
+        Err(request) => answer(api, request).await.map(AnswerBody::full),
+    }
 }
 
 async fn answer(api: &AdminApi, request: Request<Incoming>) -> Response<Bytes> {
@@ -77,7 +82,7 @@ async fn answer(api: &AdminApi, request: Request<Incoming>) -> Response<Bytes> {
     let path = request.uri().path();
     let Some((_, route)) = ROUTES.iter().find(|(known, _)| *known == path) else {
         let known: Vec<_> = ROUTES.iter().map(|(path, _)| *path).collect();
-        return text(StatusCode::NOT_FOUND, "text/plain", format!("no such route: {}\n", known.join(" ")));
+        return text(StatusCode::NOT_FOUND, "text/plain", format!("no such route: / {}\n", known.join(" ")));
     };
     match route {
         Route::Live => text(StatusCode::OK, "text/plain", "ok\n".into()),

@@ -22,7 +22,21 @@ const FILES: &[(&str, &str, &[u8])] = &[
     ("/", "text/html; charset=utf-8", include_bytes!("../web/index.html")),
     ("/page/style.css", "text/css; charset=utf-8", include_bytes!("../web/style.css")),
     ("/page/icon.svg", "image/svg+xml", include_bytes!("../web/icon.svg")),
+    ("/page/answers.js", JAVASCRIPT, include_bytes!("../web/answers.js")),
+    ("/page/cards.js", JAVASCRIPT, include_bytes!("../web/cards.js")),
+    ("/page/dom.js", JAVASCRIPT, include_bytes!("../web/dom.js")),
+    ("/page/events.js", JAVASCRIPT, include_bytes!("../web/events.js")),
+    ("/page/format.js", JAVASCRIPT, include_bytes!("../web/format.js")),
+    ("/page/logs.js", JAVASCRIPT, include_bytes!("../web/logs.js")),
     ("/page/main.js", JAVASCRIPT, include_bytes!("../web/main.js")),
+    ("/page/model.js", JAVASCRIPT, include_bytes!("../web/model.js")),
+    ("/page/models.js", JAVASCRIPT, include_bytes!("../web/models.js")),
+    ("/page/node.js", JAVASCRIPT, include_bytes!("../web/node.js")),
+    ("/page/session.js", JAVASCRIPT, include_bytes!("../web/session.js")),
+    ("/page/store.js", JAVASCRIPT, include_bytes!("../web/store.js")),
+    ("/page/stream.js", JAVASCRIPT, include_bytes!("../web/stream.js")),
+    ("/page/timeline.js", JAVASCRIPT, include_bytes!("../web/timeline.js")),
+    ("/page/try.js", JAVASCRIPT, include_bytes!("../web/try.js")),
 ];
 
 /// All files of the page.

@@ -137,6 +137,9 @@ fn found(last: Option<&Seen>, now: &Seen, model: &Model) -> Vec<(Kind, Option<St
     let mut events = Vec::new();
     let Some(last) = last else {
         events.push((Kind::Added, None, None));
+        if now.state == State::Failed {
+            events.push((Kind::Failed, None, model.message.clone()));
+        }
         if now.refused.is_some() {
             events.push((Kind::Refused, None, now.refused.clone()));
         }
@@ -185,6 +188,10 @@ mod tests {
         let mut model = Model::unseen("m".to_owned());
         log.observe(1, [&model].into_iter());
         assert_eq!(kinds(&log, 0), [], "models of the beginning are not new");
+        let failed = Model { state: State::Failed, message: Some("x".to_owned()), ..Model::unseen("n".to_owned()) };
+        log.observe(1, [&model, &failed].into_iter());
+        assert_eq!(kinds(&log, 0), [(Kind::Added, None), (Kind::Failed, Some("x"))]);
+        log.observe(1, [&model].into_iter());
         let mut step = |change: &dyn Fn(&mut Model), expected: &[(Kind, Option<&str>)]| {
             let from = log.next();
             change(&mut model);

@@ -9,10 +9,10 @@ use crate::service::{self, StatusLine};
 use crate::single::SingleModelWatch;
 use crate::usage;
 use nix::unistd::{getegid, geteuid};
-use omni_admin::Metrics;
 use omni_admin::control::{Addresses, Control};
 use omni_admin::control_socket::SocketFile;
 use omni_admin::monitoring::{self, AdminApi};
+use omni_admin::{Metrics, Page};
 use omni_auth::{Owners, Tokens, token_summary};
 use omni_body::BodyBudget;
 use omni_capacity::CapacityHandle;
@@ -91,7 +91,7 @@ impl Daemon {
             runtime_dir: directories.runtime.clone(),
             metrics: metrics.of_node(),
             gpu: gpu.clone(),
-            capacity,
+            capacity: capacity.clone(),
             store: Arc::new(state),
             watchdog,
             budget: Arc::clone(&budget),
@@ -104,15 +104,25 @@ impl Daemon {
         let (senders, data_inherited, admin_inherited) =
             InheritedSenders::new(share.connections, ADMIN_CONNECTIONS as usize);
         let (listen, acceptor) = (tcp.listen, tls.as_ref().map(Tls::acceptor));
-        let data = DataApi { run: Arc::clone(&run), tokens };
-        let admin = AdminApi { node: Arc::clone(&node), gpu: gpu.clone(), metrics: Arc::new(metrics) };
-        let inherited = (data_inherited, admin_inherited);
-        let http = HttpServers::start((data, admin), tcp, acceptor, configs, inherited, share.connections);
         let (sender, receiver) = mpsc::channel(1);
         let owners = Arc::new(Owners { uid: geteuid().as_raw(), gid: getegid().as_raw(), admins });
-        let (addresses, upgrades) = (addresses, sender.clone());
-        let control =
-            Control { run, config, models, clock, gpu, budget, addresses: addresses.clone(), upgrades, owners };
+        let upgrades = sender.clone();
+        let control = Control {
+            run: Arc::clone(&run),
+            config,
+            models,
+            clock,
+            gpu: gpu.clone(),
+            budget,
+            addresses: addresses.clone(),
+            upgrades,
+            owners,
+        };
+        let data = Arc::new(DataApi { run, tokens });
+        let page = Page::start(control.clone(), Arc::clone(&data), capacity);
+        let admin = AdminApi { node: Arc::clone(&node), gpu, metrics: Arc::new(metrics), page };
+        let inherited = (data_inherited, admin_inherited);
+        let http = HttpServers::start((data, admin), tcp, acceptor, configs, inherited, share.connections);
         let file = SocketFile::new(control_socket);
         let control = ControlServer::start(listeners.control, file, control, ADMIN_CONNECTIONS);
         announce(&directories, &addresses)?;
@@ -212,7 +222,7 @@ impl Prepared {
 
 impl HttpServers {
     fn start(
-        (data_api, admin_api): (DataApi, AdminApi),
+        (data_api, admin_api): (Arc<DataApi>, AdminApi),
         tcp: TcpListeners,
         tls: Option<TlsAcceptor>,
         configs: ListenerConfigs,
@@ -222,7 +232,6 @@ impl HttpServers {
         let (data_phase, data_phases) = watch::channel(ListenerPhase::Accepting);
         let (admin_phase, admin_phases) = watch::channel(ListenerPhase::Accepting);
         let mut data = JoinSet::new();
-        let data_api = Arc::new(data_api);
         data.spawn(serve(tcp.data, tls, configs.data, data_phases, data_inherited, move |request| {
             let api = Arc::clone(&data_api);
             async move { api.serve(request).await }

@@ -87,6 +87,18 @@ pub async fn serve(control: &Control, caller: &Caller, request: Request<Incoming
     response.unwrap_or_else(Refusal::into_response)
 }
 
+/// Serves one request of the node's page, whose caller has a token of role admin. Only what the page needs: models are shown
+/// and commanded, the node itself is not.
+pub(crate) async fn serve_model(control: &Control, request: Request<Incoming>) -> Response<AnswerBody> {
+    let path = request.uri().path().strip_prefix("/control").unwrap_or_default().to_owned();
+    let response = match Route::parse(&path).filter(|route| route.is_for_page()) {
+        Some(route) if *request.method() == route.requires().0 => answer(control, route, request).await,
+        Some(route) => Err(Refusal::method(route.requires().0.as_str())),
+        None => Err(Refusal::no_such_route()),
+    };
+    response.unwrap_or_else(Refusal::into_response)
+}
+
 /// The route of a request. Refused unless the caller has its role, it exists, and it accepts the method.
 fn authorise<'a>(control: &Control, caller: &Caller, method: &Method, path: &'a str) -> Result<Route<'a>, Refusal> {
     let route = Route::parse(path);

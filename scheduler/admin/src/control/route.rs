@@ -88,6 +88,25 @@ impl<'a> Route<'a> {
         Some(Self::Model(name, *endpoint))
     }
 
+    /// Returns whether the node's page may use the route. Its requests to models go through the APIs, where tokens count.
+    pub(super) fn is_for_page(self) -> bool {
+        match self {
+            Self::OpenApi | Self::Node | Self::Upgrade | Self::Models | Self::Top | Self::Gpus => false,
+            Self::Model(_, endpoint) => match endpoint {
+                ModelEndpoint::State
+                | ModelEndpoint::Manifest
+                | ModelEndpoint::Logs
+                | ModelEndpoint::History
+                | ModelEndpoint::Explain
+                | ModelEndpoint::Start
+                | ModelEndpoint::Stop
+                | ModelEndpoint::Restart
+                | ModelEndpoint::RollBack => true,
+                ModelEndpoint::Stack | ModelEndpoint::Run => false,
+            },
+        }
+    }
+
     /// Method and role that the route requires.
     pub(super) fn requires(self) -> (Method, Role) {
         match self {
