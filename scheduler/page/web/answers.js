@@ -40,6 +40,15 @@ function pretty(value) {
   return el("pre", { tabindex: 0, "aria-label": "Answer" }, cut(JSON.stringify(value, null, 2)));
 }
 
+/** Address of the last answer in memory, which is given back with the next one. */
+let last = null;
+
+function addressOf(blob) {
+  if (last) URL.revokeObjectURL(last);
+  last = URL.createObjectURL(blob);
+  return last;
+}
+
 function media(type, url) {
   if (type.startsWith("image/")) return el("img", { src: url, alt: "Answer of the model" });
   if (type.startsWith("audio/")) return el("audio", { src: url, controls: true, "aria-label": "Answer of the model" });
@@ -67,5 +76,5 @@ export async function showAnswer(box, kind, answer) {
     box.append(el("pre", { tabindex: 0, "aria-label": "Answer" }, cut(await answer.text())));
     return;
   }
-  box.append(media(type, URL.createObjectURL(await answer.blob())));
+  box.append(media(type, addressOf(await answer.blob())));
 }

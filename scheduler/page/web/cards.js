@@ -1,13 +1,13 @@
 // Map of the GPU memory: which model's bytes are on which card, and which are in host memory.
 import { byId, el, keyed, setAttribute, setText, svg } from "./dom.js";
-import { bytes } from "./format.js";
+import { bytes, byName } from "./format.js";
 import { store } from "./store.js";
 
 /** A colour for each model that stays the same: names of models are what tells them apart, colours only help. */
 function hue(name) {
-  let hash = 0;
-  for (const char of name) hash = (hash * 31 + char.codePointAt(0)) % 360;
-  return `hsl(${hash} 60% 50%)`;
+  let hash = 2166136261;
+  for (const char of name) hash = Math.imul(hash ^ char.codePointAt(0), 16777619);
+  return `hsl(${(hash >>> 0) % 360} 60% 50%)`;
 }
 
 function map(label) {
@@ -65,6 +65,7 @@ function update(card, { index, total, used, budget, resident, committed, commit_
   setText(card.numbers, `${bytes(resident)} of ${bytes(budget)} that models may have; ${bytes(used)} of ${bytes(total)} in use; ` +
     `${bytes(committed)} of ${bytes(limit)} committed, ${over} % of the card's budget`);
   const key = ({ id }) => id;
+  instances.sort((a, b) => byName(a.model, b.model) || byName(a.id, b.id));
   const here = instances.map((at) => ({ key: at.id, model: at.model, size: at.resident }));
   const others = { key: "others", model: null, size: Math.max(0, used - resident) };
   const away = instances.map((at) => ({ key: at.id, model: at.model, size: Math.max(0, at.allocated - at.resident) }));

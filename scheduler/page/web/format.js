@@ -42,6 +42,9 @@ export function share({ used, limit }, show) {
   return limit == null ? show(used) : `${show(used)} of ${show(limit)}`;
 }
 
+/** Order of names, with numbers in them by their value. */
+export const byName = new Intl.Collator("en", { numeric: true }).compare;
+
 export function plural(count, one, many = `${one}s`) {
   return `${count} ${count === 1 ? one : many}`;
 }

@@ -1,6 +1,10 @@
 // State of the node as this page knows it: the whole of it once, then differences.
 
+import { byName } from "./format.js";
+
 const MOST_EVENTS = 256;
+/** Seconds of the spans. */
+const SPANS = { hour: 3600, day: 86_400 };
 
 export const store = {
   nowMs: 0,
@@ -36,15 +40,16 @@ export function apply(name, message) {
 }
 
 /** Models sorted by name. */
-export const models = () => [...store.models.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
+export const models = () => [...store.models.values()].sort((a, b) => byName(a.name, b.name));
 
 const laneKey = (card, model) => `${card ?? ""}/${model}`;
 
-/** Takes a history as the node sends it: runs become values. */
-export function setHistory({ span, seconds, end_ms, steps, observed, lanes }) {
+/** Takes a history as the node sends it: runs become values, one for each step of the span, the newest last. */
+export function setHistory({ span, seconds, end_ms, steps: known, observed, lanes }) {
+  const steps = SPANS[span] / seconds;
   const values = (runs) => {
     const all = new Uint32Array(steps);
-    let at = 0;
+    let at = steps - known;
     for (let run = 0; run < runs.length; run += 2) {
       all.fill(runs[run], at, at + runs[run + 1]);
       at += runs[run + 1];
@@ -59,12 +64,10 @@ export function setHistory({ span, seconds, end_ms, steps, observed, lanes }) {
 function addStep({ end_ms, seconds, lanes }) {
   const hour = store.histories.get("hour");
   if (!hour || end_ms < hour.end + 500 * seconds) return;
-  const limit = 3600 / seconds;
   const push = (old, value) => {
-    const keep = Math.min(old.length, limit - 1);
-    const all = new Uint32Array(keep + 1);
-    all.set(old.subarray(old.length - keep));
-    all[keep] = value;
+    const all = new Uint32Array(hour.steps);
+    all.set(old.subarray(1));
+    all[hour.steps - 1] = value;
     return all;
   };
   const news = new Map(lanes.map(([card, model, sample]) => [laneKey(card, model), { card: card ?? undefined, model, sample }]));
@@ -78,6 +81,5 @@ function addStep({ end_ms, seconds, lanes }) {
     lane.values = lane.values.map((old, at) => push(old, sample?.[at] ?? 0));
   }
   hour.observed = push(hour.observed, 1);
-  hour.steps = hour.observed.length;
   hour.end = end_ms;
 }

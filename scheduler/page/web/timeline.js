@@ -2,7 +2,7 @@
 //
 // Charts are paths of SVG made here: a few dozen lines do what is needed, and nothing has to be embedded and kept up to date.
 import { byId, el, keyed, setAttribute, setText, svg } from "./dom.js";
-import { plural } from "./format.js";
+import { byName, plural, time } from "./format.js";
 import { setHistory, store } from "./store.js";
 
 const HEIGHT = 26;
@@ -40,7 +40,7 @@ function marks(values, y, height) {
 const sum = (values) => values.reduce((all, value) => all + value, 0);
 const greatest = (values) => values.reduce((most, value) => Math.max(most, value), 0);
 
-function pathsOfMemory([on, host, restores, evictions], steps) {
+function pathsOfMemory([on, host, evictions, restores], steps) {
   const most = Math.max(1, greatest(on.map((value, at) => value + host[at])));
   const y = (value) => AREA - (value / most) * (AREA - 1);
   return {
@@ -64,7 +64,7 @@ function summary({ card, values: [on, host, third, fourth] }) {
   if (card === undefined) return `${plural(sum(third), "request")}, ${sum(fourth)} failed`;
   const [here, away] = [sum(on), sum(host)];
   const part = here + away > 0 ? Math.round((here / (here + away)) * 100) : 0;
-  return `${part} % of its bytes on the card, ${plural(sum(fourth), "eviction")}, ${plural(sum(third), "restore")}`;
+  return `${part} % of its bytes on the card, ${plural(sum(third), "eviction")}, ${plural(sum(fourth), "restore")}`;
 }
 
 function title({ card, model }) {
@@ -96,10 +96,15 @@ export function showTimeline() {
   const lanes = history ? [...history.lanes.entries()] : [];
   const shown = lanes.filter(([, { values }]) => values.some((value) => greatest(value) > 0));
   const order = ([, a], [, b]) =>
-    a.model === b.model ? (a.card ?? OTHERS + 1) - (b.card ?? OTHERS + 1) : a.model < b.model ? -1 : 1;
+    byName(a.model, b.model) || (a.card ?? OTHERS + 1) - (b.card ?? OTHERS + 1);
   shown.sort(order);
   byId("timeline-none").hidden = shown.length > 0;
   const steps = history?.steps ?? 0;
+  byId("timeline-ends").hidden = shown.length === 0;
+  if (history) {
+    setText(byId("timeline-begin"), time(history.end - steps * history.seconds * 1000));
+    setText(byId("timeline-end"), time(history.end));
+  }
   const gaps = history ? area(steps, (at) => (history.observed[at] ? HEIGHT : 0), () => HEIGHT) : "";
   const items = shown.map(([key, lane]) => ({ key, lane, steps, gaps }));
   keyed(byId("timeline-lanes"), items, (item) => item.key, ({ lane }) => create(lane), update);

@@ -65,7 +65,8 @@ impl Span {
 
 /// Two averages and two sums over one step.
 pub(crate) type Sample = [u32; 4];
-/// Values of one moment: two amounts, and two increments since the last moment.
+/// Values of one moment: two amounts, and two increments since the last moment. Of a card: KiB on it, KiB in host memory,
+/// evictions, restores. Of requests: KiB of memory, requests running and waiting, requests ended, requests failed.
 pub(crate) type Point = [u64; 4];
 
 /// Place of a lane. The lane of all that find no place of their own has no model.
