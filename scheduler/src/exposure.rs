@@ -32,6 +32,11 @@ pub fn warnings(data: SocketAddr, has_tokens: bool, has_tls: bool, admin: Socket
     }
     if is_exposed(admin) {
         lines.push(format!("anyone who reaches {admin} may read the names, state and metrics of all models"));
+        if has_tokens {
+            lines.push(format!(
+                "tokens of role admin that are used at {admin} can be read on their way: reach it by a tunnel"
+            ));
+        }
     }
     lines
 }
@@ -69,7 +74,11 @@ mod tests {
             assert_eq!(data_lines(false, true), [asked]);
             assert_eq!(data_lines(true, true), Vec::<String>::new());
             let admin = format!("anyone who reaches {exposed} may read the names, state and metrics of all models");
-            assert_eq!(lines("[::1]:1", false, false, exposed), [admin], "TLS is on the data listener only");
+            assert_eq!(lines("[::1]:1", false, false, exposed), [admin.clone()], "TLS is on the data listener only");
+            let tokens = format!(
+                "tokens of role admin that are used at {exposed} can be read on their way: reach it by a tunnel"
+            );
+            assert_eq!(lines("[::1]:1", true, true, exposed), [admin, tokens]);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Feed of the page: one tick a second, of which the difference to the last one is encoded as a server-sent event. Pure.
+//! Feed of the page: one tick a second, whose difference to the last one is encoded as a server-sent event. Pure.
 //!
 //! Invariant: the whole state, and after it the differences of all later ticks, give the state of the last tick.
 

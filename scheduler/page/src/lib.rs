@@ -1,7 +1,7 @@
 //! The node's page without its effects: what a browser gets, made from snapshots of the node's state.
 //!
 //! ```text
-//! Snapshot, once a second ─▶ Feed ─┬─ Rows      state as the page shows it; the difference to the last tick is encoded once
+//! Snapshot, once a second ─▶ Feed ─┬─ Rows      state as the page shows it; its differences are encoded once
 //!                                  ├─ EventLog  failures, stops, roll-outs
 //!                                  └─ History   an hour and a day of each model, in bounded memory
 //! ```
@@ -18,5 +18,5 @@ mod snapshot;
 
 pub use assets::{ASSETS, Asset};
 pub use feed::{Audience, Feed};
-pub use history::{LANES, Span};
+pub use history::Span;
 pub use snapshot::{Counters, Latency, ModelSample, NodeSample, Share, Snapshot};

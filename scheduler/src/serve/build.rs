@@ -106,21 +106,11 @@ impl Daemon {
         let (listen, acceptor) = (tcp.listen, tls.as_ref().map(Tls::acceptor));
         let (sender, receiver) = mpsc::channel(1);
         let owners = Arc::new(Owners { uid: geteuid().as_raw(), gid: getegid().as_raw(), admins });
-        let upgrades = sender.clone();
-        let control = Control {
-            run: Arc::clone(&run),
-            config,
-            models,
-            clock,
-            gpu: gpu.clone(),
-            budget,
-            addresses: addresses.clone(),
-            upgrades,
-            owners,
-        };
-        let data = Arc::new(DataApi { run, tokens });
+        let data = Arc::new(DataApi { run: Arc::clone(&run), tokens });
+        let (upgrades, shown) = (sender.clone(), addresses.clone());
+        let control = Control { run, config, models, clock, gpu, budget, addresses: shown, upgrades, owners };
         let page = Page::start(control.clone(), Arc::clone(&data), capacity);
-        let admin = AdminApi { node: Arc::clone(&node), gpu, metrics: Arc::new(metrics), page };
+        let admin = AdminApi { node: Arc::clone(&node), gpu: control.gpu.clone(), metrics: Arc::new(metrics), page };
         let inherited = (data_inherited, admin_inherited);
         let http = HttpServers::start((data, admin), tcp, acceptor, configs, inherited, share.connections);
         let file = SocketFile::new(control_socket);

@@ -87,8 +87,8 @@ pub async fn serve(control: &Control, caller: &Caller, request: Request<Incoming
     response.unwrap_or_else(Refusal::into_response)
 }
 
-/// Serves one request of the node's page, whose caller has a token of role admin. Only what the page needs: models are shown
-/// and commanded, the node itself is not.
+/// Serves one request of the node's page, whose caller has a token of role admin. Only what the page needs: models are
+/// shown and commanded, the node itself is not.
 pub(crate) async fn serve_model(control: &Control, request: Request<Incoming>) -> Response<AnswerBody> {
     let path = request.uri().path().strip_prefix("/control").unwrap_or_default().to_owned();
     let response = match Route::parse(&path).filter(|route| route.is_for_page()) {

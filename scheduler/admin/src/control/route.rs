@@ -88,7 +88,7 @@ impl<'a> Route<'a> {
         Some(Self::Model(name, *endpoint))
     }
 
-    /// Returns whether the node's page may use the route. Its requests to models go through the APIs, where tokens count.
+    /// Returns whether the node's page may use the route. Its requests to models go through the APIs with their tokens.
     pub(super) fn is_for_page(self) -> bool {
         match self {
             Self::OpenApi | Self::Node | Self::Upgrade | Self::Models | Self::Top | Self::Gpus => false,

@@ -1,5 +1,5 @@
-//! Hub between the recorder and those who watch: each tick is encoded once for each audience, however many watch, and not at
-//! all when nobody does.
+//! Hub between the recorder and those who watch: each tick is encoded once for each audience, however many watch, and
+//! not at all when nobody does.
 
 use bytes::Bytes;
 use omni_page::{Audience, Feed, Snapshot, Span};

@@ -1,5 +1,5 @@
-//! The node's page on the admin listener: its files, live state, history, and for holders of a token of role admin logs,
-//! commands and requests to models.
+//! The node's page on the admin listener: its files, live state, history, and for holders of a token of role admin
+//! logs, commands and requests to models.
 //!
 //! | route | answer | for |
 //! | --- | --- | --- |
@@ -10,8 +10,8 @@
 //! | `/control/v1/models/…` | the control API's logs, history, explanation and commands | admins |
 //! | `/ai/…`, `/v1/…` | as the data listener, with the same token | admins |
 //!
-//! Invariants: nothing that changes a model or shows its words is done without the token, which no browser sends by itself;
-//! one page costs no more than its bytes.
+//! Invariants: nothing that changes a model or shows its words is done without the token, which no browser sends by
+//! itself; one page costs no more than its bytes.
 
 mod hub;
 mod recorder;
@@ -47,8 +47,8 @@ const QUEUE: usize = 2;
 const STILL_HERE: Duration = Duration::from_secs(15);
 /// Time for a watcher to take an event.
 const TAKEN_WITHIN: Duration = Duration::from_secs(30);
-/// Everything comes from the listener itself, and no script or style is in the markup. What a model has made is shown from
-/// memory.
+/// Policy of the page: everything comes from the listener itself, and no script or style is in the markup. Files that a
+/// model has made are shown from memory.
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'self'; img-src 'self' blob: data:; media-src 'self' blob: data:; object-src 'none'; base-uri 'none'; \
      form-action 'none'; frame-ancestors 'none'",

@@ -15,7 +15,7 @@ use series::Series;
 use std::collections::BTreeMap;
 
 /// Most lanes.
-pub const LANES: usize = 512;
+const LANES: usize = 512;
 /// Longest name of a lane that is kept, in bytes: that of a model.
 const LONGEST_NAME: usize = 256;
 
@@ -65,8 +65,8 @@ impl Span {
 
 /// Two averages and two sums over one step.
 pub(crate) type Sample = [u32; 4];
-/// Values of one moment: two amounts, and two increments since the last moment. Of a card: KiB on it, KiB in host memory,
-/// evictions, restores. Of requests: KiB of memory, requests running and waiting, requests ended, requests failed.
+/// Values of one moment: two amounts, and two increments since the last moment. Of a card: KiB on it, KiB in host
+/// memory, evictions, restores. Of requests: KiB of memory, requests running and waiting, requests ended and failed.
 pub(crate) type Point = [u64; 4];
 
 /// Place of a lane. The lane of all that find no place of their own has no model.
@@ -88,8 +88,8 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Records a moment, in seconds since the scheduler started. Returns whether a step of the hour has ended with it. A moment
-    /// before the last one counts as that one.
+    /// Records a moment, in seconds since the scheduler started. Returns whether a step of the hour has ended with it. A
+    /// moment before the last one counts as that one.
     pub(crate) fn record(&mut self, at: f64, points: impl IntoIterator<Item = (LaneKey, Point)>) -> bool {
         let second = if at > 0.0 { at as u64 } else { 0 };
         let mut ended = false;
