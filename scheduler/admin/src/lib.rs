@@ -8,6 +8,7 @@ mod metrics;
 pub mod monitoring;
 mod openapi;
 mod page;
+mod resource_use;
 mod usage_metrics;
 
 pub use metrics::Metrics;

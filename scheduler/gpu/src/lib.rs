@@ -9,6 +9,7 @@ mod cuda;
 mod displacement;
 mod messages;
 mod metrics;
+mod moves;
 mod nvml;
 mod placed;
 mod probe;

@@ -1,5 +1,6 @@
 //! State of an instance in the GPU task ([`super::task`]) beside the policy's.
 
+use super::moves::Moves;
 use super::queue::{InstanceEvent, PlacementRequest};
 use omni_policy::residency::{CardIndex, Command};
 use std::time::Instant;
@@ -18,15 +19,6 @@ pub(super) struct PlacedInstance {
     pub(super) last_event_at: Instant,
     /// Number of moves of its memory.
     pub(super) moves: Moves,
-}
-
-/// Number of moves of an instance's memory.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Moves {
-    /// To the host.
-    pub(super) evictions: u64,
-    /// To the card.
-    pub(super) restores: u64,
 }
 
 impl PlacedInstance {

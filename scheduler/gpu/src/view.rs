@@ -1,6 +1,6 @@
 //! Published view of the cards and the instances on them; ages are advanced when it is read.
 
-use super::placed::Moves;
+use super::moves::Moves;
 use super::probe::Card;
 use omni_control_api as api;
 use omni_policy::Moment;

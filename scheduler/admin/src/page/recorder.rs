@@ -4,7 +4,7 @@
 
 use super::Page;
 use crate::control::Control;
-use crate::monitoring::resource_use;
+use crate::resource_use::resource_use;
 use omni_capacity::CapacityHandle;
 use omni_page::{Counters, Latency, ModelSample, NodeSample, Share, Snapshot};
 use omni_supervisor::clock::unix_ms;

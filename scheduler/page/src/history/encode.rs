@@ -18,7 +18,7 @@ pub(crate) struct Encoded<'a> {
     lanes: Vec<EncodedLane<'a>>,
 }
 
-/// One lane.
+/// Lane with all steps of its span.
 #[derive(Debug, Serialize)]
 struct EncodedLane<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
