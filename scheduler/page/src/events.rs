@@ -86,7 +86,7 @@ impl EventLog {
             if last.as_ref() != Some(&seen) {
                 for (kind, about, text) in found(last.as_ref(), &seen, model) {
                     if kind != Kind::Added || self.begun {
-                        self.push(unix_ms, model.name.clone(), kind, about, text);
+                        self.push(unix_ms, model.name.clone(), kind, about, text.as_deref());
                     }
                 }
             }
@@ -98,11 +98,11 @@ impl EventLog {
         self.begun = true;
     }
 
-    fn push(&mut self, unix_ms: u64, model: String, kind: Kind, about: Option<String>, text: Option<String>) {
+    fn push(&mut self, unix_ms: u64, model: String, kind: Kind, about: Option<String>, text: Option<&str>) {
         if self.events.len() == MOST {
             self.events.pop_front();
         }
-        let text = text.as_deref().map(ending);
+        let text = text.map(ending);
         self.events.push_back(Event { number: self.next, unix_ms, model, kind, about, text });
         self.next += 1;
     }

@@ -65,6 +65,10 @@ pub struct Page {
     watchers: Arc<Semaphore>,
 }
 
+/// Refusal of a request: its status, and a line for people.
+#[derive(Debug, Clone, Copy)]
+struct Refusal(StatusCode, &'static str);
+
 /// Holder of a token, as the page shows it.
 #[derive(Serialize)]
 struct Session<'a> {
@@ -93,7 +97,7 @@ impl Page {
             return Ok(match self.admin(request.headers()) {
                 Ok(()) if path.starts_with("/control/") => control::serve_model(&self.control, request).await,
                 Ok(()) => self.data.serve(request).await,
-                Err(refusal) => refusal,
+                Err(refusal) => refusal.into_response(),
             });
         }
         if !is_read {
@@ -103,7 +107,7 @@ impl Page {
         Ok(match path {
             "/page/events" => match self.audience(headers) {
                 Ok(audience) => self.events(audience),
-                Err(refusal) => refusal,
+                Err(refusal) => refusal.into_response(),
             },
             "/page/history" => self.history(request.uri().query().unwrap_or_default(), headers),
             "/page/session" => self.session(headers),
@@ -115,7 +119,7 @@ impl Page {
     }
 
     /// Holder of the token that a request shows; `None` without a token.
-    fn holder(&self, headers: &HeaderMap) -> Result<Option<&Arc<TokenHolder>>, Response<AnswerBody>> {
+    fn holder(&self, headers: &HeaderMap) -> Result<Option<&Arc<TokenHolder>>, Refusal> {
         if !headers.contains_key(AUTHORIZATION) {
             return Ok(None);
         }
@@ -127,20 +131,20 @@ impl Page {
             None => Failure::Unauthorized,
         };
         let status = StatusCode::from_u16(failure.status()).unwrap_or(StatusCode::UNAUTHORIZED);
-        Err(refusal(status, "the token is none of this node's"))
+        Err(Refusal(status, "the token is none of this node's"))
     }
 
     /// Refuses all but holders of a token of role admin.
-    fn admin(&self, headers: &HeaderMap) -> Result<(), Response<AnswerBody>> {
+    fn admin(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let need = "this needs a token of role admin: `role = \"admin\"` in the file that [server] tokens names";
         match self.holder(headers)?.map(|holder| holder.role()) {
             Some(TokenRole::Admin) => Ok(()),
-            Some(TokenRole::Client) => Err(refusal(StatusCode::FORBIDDEN, need)),
-            None => Err(refusal(StatusCode::UNAUTHORIZED, need)),
+            Some(TokenRole::Client) => Err(Refusal(StatusCode::FORBIDDEN, need)),
+            None => Err(Refusal(StatusCode::UNAUTHORIZED, need)),
         }
     }
 
-    fn audience(&self, headers: &HeaderMap) -> Result<Audience, Response<AnswerBody>> {
+    fn audience(&self, headers: &HeaderMap) -> Result<Audience, Refusal> {
         let role = self.holder(headers)?.map(|holder| holder.role());
         Ok(if role == Some(TokenRole::Admin) { Audience::Admin } else { Audience::Anyone })
     }
@@ -149,13 +153,14 @@ impl Page {
         match self.holder(headers) {
             Ok(Some(holder)) => json(&Session { name: holder.name(), role: holder.role().as_str() }),
             Ok(None) => json(&Session { name: "", role: "" }),
-            Err(refusal) => refusal,
+            Err(refusal) => refusal.into_response(),
         }
     }
 
     fn history(&self, query: &str, headers: &HeaderMap) -> Response<AnswerBody> {
         let Some(span) = Span::ALL.into_iter().find(|span| query.strip_prefix("span=") == Some(span.as_str())) else {
-            return refusal(StatusCode::BAD_REQUEST, "the span is `hour` or `day`: /page/history?span=hour");
+            let why = "the span is `hour` or `day`: /page/history?span=hour";
+            return Refusal(StatusCode::BAD_REQUEST, why).into_response();
         };
         let (bytes, version) = self.hub.history(span);
         let tag = HeaderValue::from_str(&format!("\"{}-{version}\"", std::process::id()));
@@ -164,7 +169,8 @@ impl Page {
 
     fn events(self: &Arc<Self>, audience: Audience) -> Response<AnswerBody> {
         let Ok(place) = Arc::clone(&self.watchers).try_acquire_owned() else {
-            let mut response = refusal(StatusCode::SERVICE_UNAVAILABLE, "too many pages are open: close some of them");
+            let why = "too many pages are open: close some of them";
+            let mut response = Refusal(StatusCode::SERVICE_UNAVAILABLE, why).into_response();
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("10"));
             return response;
         };
@@ -236,14 +242,17 @@ fn json(value: &impl Serialize) -> Response<AnswerBody> {
     response
 }
 
-/// Refusal as a line of text, before the request's body is read.
-fn refusal(status: StatusCode, why: &str) -> Response<AnswerBody> {
-    let mut response = Response::new(AnswerBody::full(format!("{why}\n").into()));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    if status == StatusCode::UNAUTHORIZED {
-        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+impl Refusal {
+    /// The refusal as a line of text, sent before the request's body is read.
+    fn into_response(self) -> Response<AnswerBody> {
+        let Self(status, why) = self;
+        let mut response = Response::new(AnswerBody::full(format!("{why}\n").into()));
+        *response.status_mut() = status;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response.extensions_mut().insert(BodyUnread);
+        response
     }
-    response.extensions_mut().insert(BodyUnread);
-    response
 }
