@@ -1,0 +1,100 @@
+//! Parts of the store that its handles share.
+
+use crate::disk::Disk;
+use crate::error::{JobError, OpenError};
+use crate::files::Folder;
+use crate::id::BatchId;
+use crate::lifecycle::Interruption;
+use crate::readers::Readers;
+use crate::results::ResultFiles;
+use crate::schema;
+use crate::table::{batches, files, items};
+use crate::types::{Limits, UnixMillis};
+use crate::writer::{Unit, Writer};
+use nix::fcntl::{Flock, FlockArg};
+use rusqlite::Connection;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use tokio::sync::{Mutex, watch};
+
+/// Store without its interface.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) writer: Writer,
+    pub(crate) readers: Readers,
+    pub(crate) folder: Folder,
+    pub(crate) limits: Limits,
+    pub(crate) disk: Disk,
+    changes: watch::Sender<u64>,
+    /// One caller at a time does what is due.
+    pub(crate) tending: Mutex<()>,
+}
+
+impl Shared {
+    pub(crate) fn open(dir: &Path, limits: Limits, now: UnixMillis) -> Result<Self, OpenError> {
+        let failed = |action| {
+            let path = dir.to_owned();
+            move |source| OpenError::Folder { action, path, source }
+        };
+        let folder = Folder::create(dir).map_err(failed("create"))?;
+        let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(folder.lock());
+        let lock = Flock::lock(lock.map_err(failed("write into"))?, FlockArg::LockExclusiveNonblock).map_err(
+            |(_, errno)| match errno {
+                nix::Error::EWOULDBLOCK => OpenError::InUse(dir.to_owned()),
+                errno => failed("lock")(errno.into()),
+            },
+        )?;
+        let connection = schema::open_writer(&folder.database())?;
+        folder.flush().map_err(failed("flush"))?;
+        let unusable = |source| OpenError::Database { path: folder.database(), source };
+        let mut results = ResultFiles::new(&folder);
+        recover(&connection, &mut results, now).map_err(unusable)?;
+        sweep(&connection, &folder).map_err(unusable)?;
+        let used = used(&connection).map_err(|error| unusable(error.into()))?;
+        let disk = Disk::new(used, limits.disk);
+        let readers = Readers::new(&folder.database());
+        let writer = Writer::start(connection, results, lock).map_err(failed("start a thread for"))?;
+        let (changes, tending) = (watch::Sender::new(0), Mutex::new(()));
+        Ok(Self { writer, readers, folder, limits, disk, changes, tending })
+    }
+
+    /// Wakes whoever waits for work, or for something to be due.
+    pub(crate) fn changed(&self) {
+        self.changes.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+}
+
+/// Ends the attempts that the previous process had in flight.
+fn recover(connection: &Connection, results: &mut ResultFiles, now: UnixMillis) -> Result<(), JobError> {
+    let transaction = connection.unchecked_transaction()?;
+    for (item, attempt) in items::in_flight(connection)? {
+        items::interrupt(&mut Unit { connection, results }, &item, attempt, Interruption::Lost, now)?;
+    }
+    results.write()?;
+    Ok(transaction.commit()?)
+}
+
+/// Removes files without a row: those of a process that was killed between the file and its commit.
+fn sweep(connection: &Connection, folder: &Folder) -> Result<(), JobError> {
+    // A file is kept if the database cannot say.
+    let is_file = |id| files::exists(connection, id).unwrap_or(true);
+    let has_results = |id: BatchId| batches::has_results(connection, id).unwrap_or(true);
+    folder.sweep(is_file, has_results).map_err(JobError::io("remove unfinished files"))
+}
+
+fn used(connection: &Connection) -> rusqlite::Result<u64> {
+    let results = batches::all_results_bytes(connection)?;
+    Ok(files::bytes(connection)?.saturating_add(results.saturating_mul(2)))
+}
+
+/// Reads a part of a file whose place comes from the database.
+pub(crate) fn read_at(file: &File, offset: u64, length: u64) -> Result<Vec<u8>, JobError> {
+    let mut bytes = vec![0; usize::try_from(length).map_err(|_| JobError::Unknown("length"))?];
+    file.read_exact_at(&mut bytes, offset).map_err(JobError::io("read a request or a result"))?;
+    Ok(bytes)
+}

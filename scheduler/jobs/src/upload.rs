@@ -1,0 +1,100 @@
+//! File on its way from a client to the disk: written as it comes, through a buffer of its own.
+
+use crate::disk::Reservation;
+use crate::error::JobError;
+use crate::files::Part;
+use crate::readers::blocking;
+use crate::shared::Shared;
+use crate::table::files;
+use crate::types::{FileInfo, Purpose, UnixMillis};
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes that are collected before they are written.
+const BUFFER: usize = 256 << 10;
+
+/// Upload for which there is room. Dropped before [`Upload::finish`], it leaves nothing behind.
+#[derive(Debug)]
+pub struct Upload {
+    shared: Arc<Shared>,
+    owner: String,
+    name: String,
+    /// `None` after a write that failed.
+    part: Option<Part>,
+    buffer: Vec<u8>,
+    reserved: Reservation,
+    bytes: u64,
+}
+
+impl Upload {
+    /// Creates the file. Blocks for the disk, briefly.
+    pub(crate) fn begin(shared: &Arc<Shared>, owner: &str, name: &str) -> Result<Self, JobError> {
+        let reserved = shared.disk.reserve(0)?;
+        let part = Some(Part::create(&shared.folder)?);
+        let (owner, name) = (owner.to_owned(), name.to_owned());
+        let buffer = Vec::with_capacity(BUFFER);
+        Ok(Self { shared: Arc::clone(shared), owner, name, part, buffer, reserved, bytes: 0 })
+    }
+
+    /// Takes the next bytes.
+    ///
+    /// # Errors
+    /// The file is too large, the disk is full or has failed. Nothing can be written after that.
+    pub async fn write(&mut self, mut bytes: &[u8]) -> Result<(), JobError> {
+        self.bytes = self.bytes.saturating_add(bytes.len() as u64);
+        let bound = self.shared.limits.upload;
+        if self.bytes > bound {
+            self.part = None;
+            return Err(JobError::TooLarge { what: "the file", bound });
+        }
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(BUFFER - self.buffer.len()));
+            self.buffer.extend_from_slice(now);
+            bytes = later;
+            if self.buffer.len() == BUFFER {
+                self.flush().await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> Result<(), JobError> {
+        let mut part = self.part.take().ok_or(JobError::Closed)?;
+        self.reserved.grow(self.buffer.len() as u64)?;
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let write = move || {
+            part.write_all(&buffer).map_err(JobError::io("write a file"))?;
+            buffer.clear();
+            Ok((part, buffer))
+        };
+        let (part, buffer) = blocking(write).await?;
+        (self.part, self.buffer) = (Some(part), buffer);
+        Ok(())
+    }
+
+    /// Puts the file on the disk and into the store. `expires_after`: counted from now; the store's default if absent.
+    ///
+    /// # Errors
+    /// The disk is full or has failed.
+    pub async fn finish(mut self, expires_after: Option<Duration>, now: UnixMillis) -> Result<FileInfo, JobError> {
+        self.flush().await?;
+        let part = self.part.take().ok_or(JobError::Closed)?;
+        let file = FileInfo {
+            id: part.id(),
+            owner: self.owner,
+            purpose: Purpose::Batch,
+            name: self.name,
+            bytes: self.bytes,
+            created_at: now,
+            expires_at: now.after(expires_after.unwrap_or(self.shared.limits.keep)),
+        };
+        blocking(move || part.keep()).await?;
+        let row = file.clone();
+        // A file without a row is swept away at the next start.
+        self.shared.writer.submit(0, move |unit| Ok(files::insert(unit.connection, &row)?)).await?;
+        self.reserved.keep();
+        self.shared.changed();
+        Ok(file)
+    }
+}

@@ -1,0 +1,211 @@
+//! Attempts and batches that do not end well: deaths, interruptions, cancellation, the end of the window.
+
+use crate::support::{HOUR, MODEL, OWNER, World, inconsistencies};
+use omni_jobs::{Claim, Interruption, JobError, Limits, MAX_DEATHS, MAX_LOST, Recorded, Scope};
+use std::time::Duration;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn items(claims: &[Claim]) -> Vec<u32> {
+    claims.iter().map(Claim::item).collect()
+}
+
+fn die(world: &World, claim: Claim) {
+    world.wait(claim.interrupted(Interruption::InstanceDied, world.now)).unwrap();
+}
+
+#[test]
+fn an_item_that_kills_its_instance_ends_and_takes_nobody_along() {
+    let world = World::new(Limits::default());
+    let id = world.running(6);
+    // Item 2 kills: 0, 1 and 2 were in flight on that instance.
+    let mut deaths = 0;
+    loop {
+        let claims = world.claim(id, 3);
+        if claims.is_empty() {
+            break;
+        }
+        let killed = claims.iter().any(|claim| claim.item() == 2);
+        deaths += u32::from(killed);
+        for mut claim in claims {
+            if killed {
+                die(&world, claim);
+            } else {
+                assert_eq!(world.complete(&mut claim, 200), Recorded::First);
+            }
+        }
+        assert_eq!(inconsistencies(world.dir.path()), [""; 0]);
+    }
+    assert_eq!(deaths, MAX_DEATHS);
+    world.tend();
+    let batch = world.batch(id);
+    assert_eq!((batch.status().name(), batch.counts.completed, batch.counts.failed), ("completed", 5, 1));
+    let error = &world.output(batch.error)[0];
+    assert_eq!((error.0.as_str(), &error.1["error"]["code"]), ("item-2", &"instance_died".into()));
+}
+
+#[test]
+fn a_suspect_runs_alone_and_last() {
+    let world = World::new(Limits::default());
+    let (id, other) = (world.running(4), world.running(2));
+    let mut claims = world.claim(id, 2);
+    die(&world, claims.remove(0));
+    die(&world, claims.remove(0));
+    let others = world.claim(id, 9);
+    assert_eq!(items(&others), [2, 3], "those that were never in flight are first");
+    assert!(world.claim(id, 9).is_empty(), "a suspect waits until its model has nothing else in flight");
+    drop(others);
+    let mut others = world.claim(id, 9);
+    assert_eq!((items(&others), others[0].attempt()), (vec![2, 3], 2), "dropped claims are given back");
+    for claim in &mut others {
+        world.complete(claim, 200);
+    }
+    let suspect = world.claim(id, 9);
+    assert_eq!(items(&suspect), [0]);
+    assert!(world.claim(id, 9).is_empty() && world.claim(other, 9).is_empty(), "nothing runs beside it");
+    let work = world.wait(world.store.work()).unwrap();
+    assert_eq!((work[0].pending, work[0].suspects, work[0].in_flight), (1, 1, 1));
+    drop(suspect);
+    assert_eq!(items(&world.claim(other, 9)), [0, 1]);
+}
+
+#[test]
+fn attempts_of_an_ended_process_are_counted_up_to_a_bound() {
+    let mut world = World::new(Limits::default());
+    let id = world.running(2);
+    for attempt in 1..=MAX_LOST {
+        let claims = world.claim(id, 1);
+        assert_eq!((claims[0].item(), claims[0].attempt()), (0, attempt));
+        claims.into_iter().for_each(std::mem::forget);
+        // What a process that is killed leaves: a store that was never closed.
+        let copy = tempfile::tempdir().unwrap();
+        copy_store(world.dir.path(), copy.path());
+        let store = omni_jobs::JobStore::open(copy.path(), Limits::default(), world.now).unwrap();
+        std::mem::forget(std::mem::replace(&mut world.store, store));
+        world.dir = copy;
+    }
+    assert_eq!(items(&world.claim(id, 9)), [1]);
+    world.pass(24 * HOUR);
+    let batch = world.batch(id);
+    assert_eq!(batch.status().name(), "expired");
+    let errors = world.output(batch.error);
+    assert_eq!((errors[0].0.as_str(), &errors[0].1["error"]["code"]), ("item-0", &"interrupted".into()));
+}
+
+fn copy_store(from: &std::path::Path, to: &std::path::Path) {
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            std::fs::create_dir_all(&target).unwrap();
+            copy_store(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn cancellation_keeps_results_and_waits_for_those_in_flight() {
+    let mut world = World::new(Limits::default());
+    let id = world.running(5);
+    let mut claims = world.claim(id, 3);
+    world.complete(&mut claims[0], 200);
+    let cancel = |world: &World| world.wait(world.store.cancel(Scope::Owner(OWNER), id, world.now)).unwrap();
+    assert_eq!(cancel(&world).status().name(), "cancelling");
+    assert_eq!(cancel(&world).status().name(), "cancelling", "again");
+    assert!(world.claim(id, 9).is_empty());
+    assert!(world.wait(world.store.work()).unwrap()[0].stopping);
+    world.pass(5 * MINUTE);
+    assert_eq!(world.complete(&mut claims[1], 200), Recorded::First, "in the grace");
+    world.pass(4 * MINUTE);
+    assert_eq!(world.batch(id).status().name(), "cancelling");
+    world.pass(2 * MINUTE);
+    let batch = world.batch(id);
+    assert_eq!((batch.status().name(), batch.counts.completed, batch.counts.failed), ("cancelled", 2, 0));
+    assert_eq!(world.names(batch.output), ["item-0", "item-1"]);
+    let errors = world.output(batch.error);
+    assert_eq!(errors.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["item-2", "item-3", "item-4"]);
+    assert_eq!(errors[0].1["error"]["code"], "batch_cancelled");
+    assert_eq!(world.complete(&mut claims[2], 200), Recorded::Closed, "too late");
+    assert_eq!(cancel(&world).status().name(), "cancelled", "again");
+}
+
+#[test]
+fn cancellation_ends_at_once_with_nothing_in_flight() {
+    let world = World::new(Limits::default());
+    let id = world.running(2);
+    let claims = world.claim(id, 2);
+    world.wait(world.store.cancel(Scope::Node, id, world.now)).unwrap();
+    let mut changes = world.store.changes();
+    drop(claims);
+    world.tend();
+    while world.batch(id).status().name() != "cancelled" {
+        world.wait(changes.changed()).unwrap();
+        world.tend();
+    }
+
+    let fresh = world.create(world.batch(id).input);
+    world.wait(world.store.cancel(Scope::Owner(OWNER), fresh.id, world.now)).unwrap();
+    world.tend();
+    let batch = world.batch(fresh.id);
+    assert_eq!((batch.status().name(), batch.error), ("cancelled", None), "before it was validated");
+}
+
+#[test]
+fn the_end_of_the_window_keeps_results_and_names_the_rest() {
+    let mut world = World::new(Limits::default());
+    let id = world.running(4);
+    let mut claims = world.claim(id, 2);
+    world.complete(&mut claims[0], 200);
+    world.pass(24 * HOUR - MINUTE);
+    assert_eq!(world.batch(id).status().name(), "in_progress");
+    world.pass(MINUTE);
+    assert_eq!(world.batch(id).status().name(), "finalizing");
+    world.complete(&mut claims[1], 404);
+    world.tend();
+    let batch = world.batch(id);
+    assert_eq!((batch.status().name(), batch.counts.completed, batch.counts.failed), ("expired", 1, 1));
+    assert_eq!(world.names(batch.output), ["item-0"]);
+    let errors = world.output(batch.error);
+    assert_eq!(errors.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["item-1", "item-2", "item-3"]);
+    assert_eq!(
+        (&errors[0].1["error"], &errors[1].1["error"]["code"]),
+        (&serde_json::Value::Null, &"batch_expired".into())
+    );
+    let error = world.wait(world.store.cancel(Scope::Owner(OWNER), id, world.now)).unwrap_err();
+    assert!(matches!(error, JobError::Ended("expired")));
+}
+
+#[test]
+fn a_batch_whose_last_result_comes_in_the_grace_is_complete() {
+    let mut world = World::new(Limits::default());
+    let id = world.running(1);
+    let mut claims = world.claim(id, 1);
+    world.pass(24 * HOUR);
+    world.complete(&mut claims[0], 200);
+    world.tend();
+    assert_eq!(world.batch(id).status().name(), "completed");
+}
+
+#[test]
+fn every_step_is_taken_up_after_a_restart() {
+    let mut world = World::new(Limits::default());
+    let input = world.upload(crate::support::lines(2).as_bytes());
+    let id = world.create(input).id;
+    world = world.restart(Limits::default());
+    world.tend();
+    let mut claims = world.claim(id, 2);
+    world.complete(&mut claims[0], 200);
+    drop(claims);
+    world = world.restart(Limits::default());
+    let mut claims = world.claim(id, 2);
+    assert_eq!((items(&claims), claims[0].attempt()), (vec![1], 2));
+    world.complete(&mut claims[0], 200);
+    drop(claims);
+    world = world.restart(Limits::default());
+    assert_eq!(world.batch(id).status().name(), "finalizing");
+    world.tend();
+    assert_eq!(world.names(world.batch(id).output), ["item-0", "item-1"]);
+    assert!(world.wait(world.store.claim(id, MODEL, 9)).unwrap().is_empty());
+}

@@ -1,0 +1,103 @@
+//! Files: bounds, deletion, expiry, what a killed process leaves.
+
+use crate::support::{HOUR, OWNER, START, World, left, lines, upload};
+use omni_jobs::{FileId, JobError, Limits, NewBatch, Page, Purpose, Scope};
+
+#[test]
+fn uploads_are_bounded_and_leave_nothing_behind() {
+    let limits = Limits { upload: 1_000_000, disk: 1_500_000, ..Limits::default() };
+    let world = World::new(limits);
+    let begin = || world.wait(world.store.upload(OWNER, "x")).unwrap();
+    let write = |upload: &mut omni_jobs::Upload, bytes: usize| world.wait(upload.write(&vec![b'x'; bytes]));
+    let mut large = begin();
+    write(&mut large, 600_000).unwrap();
+    assert!(matches!(write(&mut large, 600_000), Err(JobError::TooLarge { bound: 1_000_000, .. })));
+    assert!(matches!(world.wait(large.finish(None, world.now)), Err(JobError::Closed)));
+    assert_eq!((left(world.dir.path()).len(), world.store.disk_used()), (0, 0));
+
+    let (mut first, mut second) = (begin(), begin());
+    write(&mut first, 900_000).unwrap();
+    assert!(matches!(write(&mut second, 900_000), Err(JobError::DiskBound)));
+    drop(second);
+    let file = world.wait(first.finish(None, world.now)).unwrap();
+    assert_eq!((file.bytes, file.expires_at, file.purpose), (900_000, START.after(30 * 24 * HOUR), Purpose::Batch));
+    assert_eq!((left(world.dir.path()), world.store.disk_used()), (vec![file.id.to_string()], 900_000));
+    let world = world.restart(Limits { disk: 900_000, ..Limits::default() });
+    assert_eq!(world.store.disk_used(), 900_000);
+    assert!(world.wait(world.store.queue(OWNER, "m", vec![b"{}".to_vec()], world.now)).is_err(), "full");
+}
+
+#[test]
+fn a_full_store_hands_nothing_out_and_takes_what_is_in_flight() {
+    let bytes = lines(3).len() as u64;
+    let world = World::new(Limits { disk: bytes + 100, ..Limits::default() });
+    let id = world.running(3);
+    let mut claims = world.claim(id, 2);
+    for claim in &mut claims {
+        world.complete(claim, 200);
+    }
+    assert!(matches!(world.wait(world.store.claim(id, crate::support::MODEL, 1)), Err(JobError::DiskBound)));
+    world.wait(world.store.cancel(Scope::Node, id, world.now)).unwrap();
+    world.tend();
+    let batch = world.batch(id);
+    assert_eq!(world.names(batch.output), ["item-0", "item-1"]);
+    let sizes = [batch.output, batch.error]
+        .map(|file| world.wait(world.store.file(Scope::Node, file.unwrap(), world.now)).unwrap().bytes);
+    assert_eq!(world.store.disk_used(), bytes + sizes[0] + sizes[1], "the results have gone");
+}
+
+#[test]
+fn a_deleted_file_is_read_to_the_end_by_its_batch() {
+    let world = World::new(Limits::default());
+    let id = world.running(1);
+    let input = world.batch(id).input;
+    let delete = |file: FileId| world.wait(world.store.delete_file(Scope::Owner(OWNER), file, world.now));
+    delete(input).unwrap();
+    assert!(matches!(delete(input), Err(JobError::NoFile)));
+    assert!(matches!(world.wait(world.store.file(Scope::Owner(OWNER), input, world.now)), Err(JobError::NoFile)));
+    let mut claims = world.claim(id, 1);
+    world.wait(claims[0].request()).unwrap();
+    world.complete(&mut claims[0], 200);
+    world.tend();
+    let batch = world.batch(id);
+    assert_eq!(world.names(batch.output), ["item-0"]);
+    assert_eq!(left(world.dir.path()), [batch.output.unwrap().to_string()]);
+    let wrong = NewBatch { input: batch.output.unwrap(), ..crate::support::new_batch(input) };
+    assert!(matches!(world.wait(world.store.create(wrong, world.now)), Err(JobError::Purpose)));
+    delete(batch.output.unwrap()).unwrap();
+    world.tend();
+    assert_eq!((left(world.dir.path()).len(), world.store.disk_used()), (0, 0));
+}
+
+#[test]
+fn files_and_batches_go_when_their_time_is_over() {
+    let mut world = World::new(Limits::default());
+    let input = world.upload(lines(1).as_bytes());
+    let new = NewBatch { output_expires_after: Some(HOUR), ..crate::support::new_batch(input) };
+    let id = world.wait(world.store.create(new, world.now)).unwrap().id;
+    world.tend();
+    world.complete(&mut world.claim(id, 1)[0], 200);
+    let next = world.tend();
+    assert_eq!(next, Some(world.now.after(HOUR)), "the output file is the next to expire");
+    let output = world.batch(id).output.unwrap();
+    world.now = world.now.after(HOUR);
+    assert!(matches!(world.wait(world.store.content(Scope::Node, output, world.now)), Err(JobError::NoFile)));
+    world.tend();
+    assert_eq!(left(world.dir.path()), [input.to_string()]);
+    world.pass(30 * 24 * HOUR);
+    assert!(matches!(world.wait(world.store.batch(Scope::Node, id)), Err(JobError::NoBatch)));
+    assert_eq!((left(world.dir.path()).len(), world.store.disk_used()), (0, 0));
+}
+
+#[test]
+fn what_a_killed_process_left_is_swept_away() {
+    let world = World::new(Limits::default());
+    let file = world.wait(upload(&world.store, b"text", world.now));
+    for name in ["files/file-x.part", "files/other", &format!("files/file-{}", "0".repeat(32)), "results/batch_x"] {
+        std::fs::write(world.dir.path().join(name), "left").unwrap();
+    }
+    let world = world.restart(Limits::default());
+    assert_eq!(left(world.dir.path()), [file.to_string()]);
+    let page = Page { after: None, limit: 100 };
+    assert_eq!(world.wait(world.store.files(Scope::Owner(OWNER), page, world.now)).unwrap()[0].id, file);
+}
