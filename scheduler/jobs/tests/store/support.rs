@@ -37,6 +37,10 @@ impl World {
         Self { store, runtime: runtime(), dir, now: START }
     }
 
+    pub(crate) fn of(store: JobStore, runtime: Runtime, dir: TempDir) -> Self {
+        Self { store, runtime, dir, now: START }
+    }
+
     pub(crate) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.block_on(future)
     }
