@@ -48,6 +48,7 @@ const CONFINED: &[Confined] = &[
               doctor, who asks the node's own programs",
     },
     Confined { words: &["fuser"], only: &["meminfo-fs/src/"], why: "only meminfo-fs knows FUSE" },
+    Confined { words: &["rusqlite"], only: &["scheduler/jobs/src/"], why: "only omni-jobs has a database" },
     Confined { words: &["cgroups_rs"], only: &["worker/cgroup/src/"], why: "control groups are behind omni-cgroup" },
     Confined {
         words: &["SystemTime", "ClockId::CLOCK_REALTIME"],

@@ -76,6 +76,8 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("omni-tool-parser", &["omni-generation"]),
     ("omni-store", &["omni-config", "omni-log", "omni-node-protocol"]),
     ("omni-usage", &["omni-log"]),
+    // Knows no HTTP and no model: the gateway and a dispatcher call it.
+    ("omni-jobs", &[]),
     (
         "omni-admin",
         &[
@@ -302,6 +304,7 @@ const OWNERS: &[(&str, &[&str])] = &[
             "omni-gpu",
             "omni-inference",
             "omni-ingress",
+            "omni-jobs",
             "omni-launcher-client",
             "omni-packet-socket",
             "omni-scheduler",
@@ -334,7 +337,8 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("http-body-util", &["omni-ingress", "omnictl", "omni-tests"]),
     ("tokio-rustls", &["omni-ingress", "omni-tests"]),
     ("rcgen", &["omni-tests"]),
-    ("fuser", &["omni-meminfo-fs"]),
+    // A file system that records what is flushed is a test of omni-jobs.
+    ("fuser", &["omni-jobs", "omni-meminfo-fs"]),
     ("cgroups-rs", &["omni-cgroup"]),
     ("zbus", &["omni-cgroup"]),
     ("landlock", &["omni-sandbox"]),
@@ -355,6 +359,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("tracing-journald", &["omni-log"]),
     ("tracing-subscriber", &["omni-log"]),
     ("libloading", &["omni-gpu"]),
+    ("rusqlite", &["omni-jobs"]),
     ("jsonschema", &["omni-structured-output"]),
     ("minijinja", &["omni-chat-template"]),
     ("minijinja-contrib", &["omni-chat-template"]),

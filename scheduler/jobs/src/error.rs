@@ -85,7 +85,7 @@ pub enum OpenError {
     Newer {
         /// Database.
         path: PathBuf,
-        /// Its schema.
+        /// Schema of the database.
         found: u32,
         /// Newest schema of this program.
         known: u32,

@@ -20,7 +20,7 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Creates what is missing.
+    /// Creates what is missing. The database flushes the names of its own files.
     pub(crate) fn create(root: &Path) -> io::Result<Self> {
         let folder = Self { root: root.into() };
         for path in [root.to_owned(), folder.files(), folder.results()] {
@@ -41,11 +41,6 @@ impl Folder {
         self.root.join("jobs.db")
     }
 
-    /// Flushes the names in the store's own folder.
-    pub(crate) fn flush(&self) -> io::Result<()> {
-        flush(&self.root)
-    }
-
     fn files(&self) -> PathBuf {
         self.root.join("files")
     }
@@ -62,15 +57,24 @@ impl Folder {
         File::open(self.file(id)).map_err(JobError::io("open the file"))
     }
 
-    /// Opens a batch's file of results for reading and writing. A new one is there after a power failure, too.
+    /// Opens a batch's file of results for writing. A new one is there after a power failure, too.
     pub(crate) fn open_results(&self, id: BatchId) -> io::Result<File> {
         let path = self.results().join(id.to_string());
         let is_new = !path.try_exists()?;
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
         if is_new {
             flush(&self.results())?;
         }
         Ok(file)
+    }
+
+    /// Opens a batch's file of results for reading, if it has any.
+    pub(crate) fn find_results(&self, id: BatchId) -> Result<Option<File>, JobError> {
+        match File::open(self.results().join(id.to_string())) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(JobError::io("open the results of a batch")(error)),
+        }
     }
 
     pub(crate) fn remove_file(&self, id: FileId) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! Identifiers of files and batches: UUIDs of version 7, in the forms of the APIs. Each is unique and cannot be guessed.
+//! Identifiers of files and batches: UUIDs of version 7, in the forms of the APIs.
 
 use std::fmt;
 use uuid::Uuid;

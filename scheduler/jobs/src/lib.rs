@@ -1,7 +1,7 @@
 //! Durable batch jobs: uploaded files, batches over them, and the result of every item, in one store.
 //!
-//! The gateway creates files and batches through [`JobStore`]; a dispatcher asks it for work, claims items, sends them to
-//! models and reports each [`Claim`]; [`JobStore::tend`] does what time brings: validation, expiry, output files, removal.
+//! The gateway creates files and batches through [`JobStore`]; a dispatcher asks it for work, claims items, sends them
+//! to models and reports each [`Claim`]; [`JobStore::tend`] does what is due: validation, expiry, output files, removal.
 //! No clock is read here: callers say what time it is.
 //!
 //! Invariants:
@@ -31,6 +31,7 @@ mod shared;
 mod store;
 mod table;
 mod tend;
+mod time;
 mod types;
 mod upload;
 mod validate;
@@ -44,7 +45,8 @@ pub use lifecycle::{Cut, Ending, Event, Interruption, MAX_DEATHS, MAX_LOST, Phas
 pub use output::ItemReport;
 pub use store::{JobStore, NewBatch};
 pub use table::items::Recorded;
+pub use time::UnixMillis;
 pub use types::{
-    Batch, Counts, FileInfo, Form, ItemResult, Limits, LineError, Page, Purpose, Scope, Times, UnixMillis, Usage, Work,
+    Batch, Counts, FileInfo, Form, ItemResult, Limits, LineError, Page, Purpose, Scope, Times, Usage, Work,
 };
 pub use upload::Upload;

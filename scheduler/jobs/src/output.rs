@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | response below 300 | output | `response`, `error: null` |
 //! | other response | error | `response` with its body, `error: null` |
-//! | none, because of its instance, the node, the end of the window or a cancellation | error | `response: null`, `error` |
+//! | none: deaths of its instance, end of the window, cancellation | error | `response: null`, `error` |
 //!
 //! A file without lines does not exist: a batch of failures has no output file.
 
@@ -47,7 +47,7 @@ pub struct ItemReport {
     pub item: u32,
     /// JSON of its `custom_id` or `external_reference`.
     pub name: String,
-    /// It has a response of success.
+    /// True for a response of success.
     pub success: bool,
     /// JSON object: `status_code`, `request_id`, `body`; or `code`, `message`. `None`: no result yet.
     pub result: Option<String>,
@@ -121,13 +121,12 @@ pub(crate) fn reports(
 /// Files that a batch's items lie in.
 struct Source {
     input: File,
-    results: File,
+    results: Option<File>,
 }
 
 impl Source {
     fn open(folder: &Folder, batch: &Batch) -> Result<Self, JobError> {
-        let results = folder.open_results(batch.id).map_err(JobError::io("open the results of a batch"))?;
-        Ok(Self { input: folder.open(batch.input)?, results })
+        Ok(Self { input: folder.open(batch.input)?, results: folder.find_results(batch.id)? })
     }
 
     /// JSON of the item's name.
@@ -137,8 +136,9 @@ impl Source {
     }
 
     fn result(&self, entry: &Entry) -> Result<Option<(Kind, Vec<u8>)>, JobError> {
-        let read = |(kind, offset, length)| Ok((kind, read_at(&self.results, offset, length)?));
-        entry.result.map(read).transpose()
+        let Some((kind, offset, length)) = entry.result else { return Ok(None) };
+        let results = self.results.as_ref().ok_or(JobError::Unknown("result"))?;
+        Ok(Some((kind, read_at(results, offset, length)?)))
     }
 }
 

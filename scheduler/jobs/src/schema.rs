@@ -25,6 +25,7 @@ CREATE TABLE files (
     deleted INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
+-- purge_at: when items and results go; NULL as long as the batch has not ended
 CREATE TABLE batches (
     no INTEGER PRIMARY KEY,
     id BLOB NOT NULL UNIQUE,
@@ -52,9 +53,10 @@ CREATE TABLE batches (
     output BLOB,
     error BLOB,
     errors TEXT,
+    purge_at INTEGER,
     purged INTEGER NOT NULL DEFAULT 0
 ) STRICT;
-CREATE INDEX batches_unpurged ON batches (no) WHERE purged = 0;
+CREATE INDEX batches_purge ON batches (purge_at) WHERE purged = 0;
 CREATE INDEX batches_input ON batches (input);
 
 CREATE TABLE batch_models (

@@ -9,7 +9,8 @@ use crate::readers::Readers;
 use crate::results::ResultFiles;
 use crate::schema;
 use crate::table::{batches, files, items};
-use crate::types::{Limits, UnixMillis};
+use crate::time::UnixMillis;
+use crate::types::Limits;
 use crate::writer::{Unit, Writer};
 use nix::fcntl::{Flock, FlockArg};
 use rusqlite::Connection;
@@ -27,7 +28,7 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) disk: Disk,
     changes: watch::Sender<u64>,
-    /// One caller at a time does what is due.
+    /// Held by the caller that does what is due.
     pub(crate) tending: Mutex<()>,
 }
 
@@ -46,7 +47,6 @@ impl Shared {
             },
         )?;
         let connection = schema::open_writer(&folder.database())?;
-        folder.flush().map_err(failed("flush"))?;
         let unusable = |source| OpenError::Database { path: folder.database(), source };
         let mut results = ResultFiles::new(&folder);
         recover(&connection, &mut results, now).map_err(unusable)?;

@@ -13,7 +13,8 @@ use crate::table::batches::{self, Stored};
 use crate::table::files;
 use crate::table::items::{self, Claimed, ItemRef};
 use crate::tend;
-use crate::types::{Batch, Counts, FileInfo, Form, Limits, Page, Purpose, Scope, Times, UnixMillis, Usage, Work};
+use crate::time::UnixMillis;
+use crate::types::{Batch, Counts, FileInfo, Form, Limits, Page, Purpose, Scope, Times, Usage, Work};
 use crate::upload::Upload;
 use crate::writer::Unit;
 use rusqlite::Connection;
@@ -24,8 +25,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Time in which an equal request is a retry of the first: longer than the time-out of clients, ten minutes, after which
-/// they send it again.
+/// Time in which an equal request is a retry of the first: longer than the time-out of clients, ten minutes, after
+/// which they send it again.
 const RETRY_WINDOW: Duration = Duration::from_secs(15 * 60);
 
 /// Store of batch jobs. Cloned handles are one store, which is closed with the last.
@@ -59,8 +60,8 @@ impl JobStore {
         Ok(Self { shared: Arc::new(Shared::open(dir, limits, now)?) })
     }
 
-    /// Closes the store once what waits is on the disk. Later changes fail, and the next process may open the folder. Items
-    /// that are still claimed then count as lost with this process: claims are to be dropped before.
+    /// Closes the store once what waits is on the disk. Later changes fail, and the next process may open the folder.
+    /// Items that are still claimed then count as lost with this process: claims are to be dropped before.
     pub async fn close(&self) {
         self.shared.writer.close().await;
     }

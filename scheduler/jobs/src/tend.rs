@@ -4,15 +4,17 @@
 //! again later; other batches do not wait for it.
 
 use crate::error::JobError;
-use crate::lifecycle::{Due, Event, Facts, Phase, due};
+use crate::lifecycle::{Due, Event, Facts, due};
 use crate::output::{self, Written};
 use crate::readers::blocking;
 use crate::shared::Shared;
 use crate::table::batches::{self, Stored};
 use crate::table::{files, items};
-use crate::types::{FileInfo, Form, Purpose, UnixMillis};
+use crate::time::UnixMillis;
+use crate::types::{FileInfo, Form, Purpose};
 use crate::validate::{Validated, validate};
 use crate::writer::Unit;
+use rusqlite::Connection;
 use std::io::BufReader;
 use std::time::Duration;
 
@@ -39,7 +41,7 @@ pub(crate) async fn tend(shared: &Shared, now: UnixMillis) -> Result<Option<Unix
     loop {
         let mut next = Vec::new();
         let mut done = false;
-        for (stored, facts) in shared.readers.read_async(|connection| Ok(batches::unpurged(connection)?)).await? {
+        for (stored, facts) in shared.readers.read_async(move |connection| Ok(batches::due(connection, now)?)).await? {
             match step(shared, &stored, &facts, now).await {
                 Ok(Step::Done) => done = true,
                 Ok(Step::Wait(until)) => next.push(until),
@@ -65,7 +67,10 @@ async fn step(shared: &Shared, stored: &Stored, facts: &Facts, now: UnixMillis) 
         Due::Apply(event) => apply(shared, stored.no, event, now).await?,
         Due::Write => write(shared, stored, now).await?,
         Due::Wait(until) => return Ok(Step::Wait(until)),
-        Due::Nothing => return purge(shared, stored, now).await,
+        Due::Nothing => {
+            purge(shared, stored).await?;
+            return Ok(Step::Over);
+        }
     }
     shared.changed();
     Ok(Step::Done)
@@ -168,13 +173,8 @@ async fn write(shared: &Shared, stored: &Stored, now: UnixMillis) -> Result<(), 
 }
 
 /// Removes items and results that are in the output files, or have been kept for their time.
-async fn purge(shared: &Shared, stored: &Stored, now: UnixMillis) -> Result<Step, JobError> {
+async fn purge(shared: &Shared, stored: &Stored) -> Result<(), JobError> {
     let (no, batch) = (stored.no, &stored.batch);
-    let kept = matches!((&batch.form, batch.phase), (Form::WorkersAi { .. }, Phase::Ended(_)));
-    let until = batch.times.ended.unwrap_or_default().after(shared.limits.keep);
-    if kept && now < until {
-        return Ok(Step::Wait(until));
-    }
     delete_items(shared, no).await?;
     let (id, folder) = (batch.id, shared.folder.clone());
     let last = move |unit: &mut Unit<'_>| {
@@ -186,10 +186,10 @@ async fn purge(shared: &Shared, stored: &Stored, now: UnixMillis) -> Result<Step
     let bytes = shared.writer.submit(0, last).await?;
     blocking(move || folder.remove_results(id).map_err(JobError::io("remove results"))).await?;
     shared.disk.remove(bytes.saturating_mul(2));
-    Ok(Step::Over)
+    Ok(())
 }
 
-/// Removes files and batches whose time is over; returns when the next file expires.
+/// Removes files and batches whose time is over; returns when the next of them is.
 async fn remove_old(shared: &Shared, now: UnixMillis) -> Result<Option<UnixMillis>, JobError> {
     let before = UnixMillis(now.0.saturating_sub(batches::millis(shared.limits.keep)));
     loop {
@@ -203,7 +203,11 @@ async fn remove_old(shared: &Shared, now: UnixMillis) -> Result<Option<UnixMilli
         };
         let removed = shared.writer.submit(0, take).await?;
         if removed.is_empty() {
-            return shared.readers.read_async(move |connection| Ok(files::next_expiry(connection, now)?)).await;
+            let next = move |connection: &Connection| {
+                let next = [files::next_expiry(connection, now)?, batches::next_purge(connection, now)?];
+                Ok(next.into_iter().flatten().min())
+            };
+            return shared.readers.read_async(next).await;
         }
         let folder = shared.folder.clone();
         let bytes = removed.iter().map(|(_, bytes)| bytes).sum();

@@ -21,7 +21,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::types::UnixMillis;
+use crate::time::UnixMillis;
 use std::time::Duration;
 
 /// Longest wait for the items in flight of a batch that was cancelled or has expired.

@@ -4,7 +4,8 @@ use super::files::owner;
 use super::known;
 use crate::id::{BatchId, FileId};
 use crate::lifecycle::{Cut, Ending, Event, Facts, Phase};
-use crate::types::{Batch, Counts, Form, LineError, Page, Scope, Times, UnixMillis, Usage, Work};
+use crate::time::UnixMillis;
+use crate::types::{Batch, Counts, Form, LineError, Page, Scope, Times, Usage, Work};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::time::Duration;
 
@@ -143,17 +144,15 @@ pub(crate) fn apply(
     now: UnixMillis,
 ) -> rusqlite::Result<Option<Phase>> {
     let Some(next) = phase(connection, no)?.and_then(|phase| phase.after(event)) else { return Ok(None) };
-    let column = match next {
-        Phase::Running => Some("in_progress"),
-        Phase::Stopping(Cut::Cancelled) => Some("cancelling"),
-        Phase::Stopping(Cut::Expired) | Phase::Writing(Ending::Completed) => Some("finalizing"),
-        Phase::Failed | Phase::Ended(_) => Some("ended"),
-        Phase::Validating | Phase::Writing(Ending::Cut(_)) => None,
+    let set = match next {
+        Phase::Running => ", in_progress = ?3",
+        Phase::Stopping(Cut::Cancelled) => ", cancelling = ?3",
+        Phase::Stopping(Cut::Expired) | Phase::Writing(Ending::Completed) => ", finalizing = ?3",
+        // Results of Workers AI have no other place; those of the OpenAI API are in the output files.
+        Phase::Failed | Phase::Ended(_) => ", ended = ?3, purge_at = ?3 + iif(form = 'workers_ai', output_keep, 0)",
+        Phase::Validating | Phase::Writing(Ending::Cut(_)) => "",
     };
-    let sql = match column {
-        Some(column) => format!("UPDATE batches SET phase = ?2, {column} = ?3 WHERE no = ?1"),
-        None => "UPDATE batches SET phase = ?2 WHERE no = ?1 AND ?3 IS NOT NULL".to_owned(),
-    };
+    let sql = format!("UPDATE batches SET phase = ?2{set} WHERE no = ?1 AND ?3 IS NOT NULL");
     connection.prepare_cached(&sql)?.execute(params![no, next.name(), now])?;
     Ok(Some(next))
 }
@@ -186,10 +185,10 @@ pub(crate) fn set_models(connection: &Connection, no: i64, models: &[(String, u6
 }
 
 /// Batches for which something may be due, the oldest first.
-pub(crate) fn unpurged(connection: &Connection) -> rusqlite::Result<Vec<(Stored, Facts)>> {
+pub(crate) fn due(connection: &Connection, now: UnixMillis) -> rusqlite::Result<Vec<(Stored, Facts)>> {
     let sql = format!(
         "SELECT {COLUMNS}, (SELECT coalesce(sum(in_flight), 0) FROM batch_models WHERE batch = batches.no) AS in_flight
-         FROM batches WHERE purged = 0 ORDER BY no"
+         FROM batches WHERE purged = 0 AND (purge_at IS NULL OR purge_at <= ?) ORDER BY no"
     );
     let entry = |row: &Row<'_>| {
         let stored = stored(row)?;
@@ -202,15 +201,21 @@ pub(crate) fn unpurged(connection: &Connection) -> rusqlite::Result<Vec<(Stored,
         };
         Ok((stored, facts))
     };
-    connection.prepare_cached(&sql)?.query_map([], entry)?.collect()
+    connection.prepare_cached(&sql)?.query_map([now], entry)?.collect()
+}
+
+/// Earliest time at which something is to be removed.
+pub(crate) fn next_purge(connection: &Connection, now: UnixMillis) -> rusqlite::Result<Option<UnixMillis>> {
+    let sql = "SELECT min(purge_at) FROM batches WHERE purged = 0 AND purge_at > ?";
+    connection.prepare_cached(sql)?.query_row([now], |row| row.get(0))
 }
 
 /// Items that wait or are in flight, by batch and model; the batch that expires first is the first.
 pub(crate) fn work(connection: &Connection) -> rusqlite::Result<Vec<Work>> {
     let sql = "SELECT b.id, b.owner, m.name, m.pending, m.suspects, m.in_flight, b.created, b.expires, b.phase
                FROM batches b JOIN batch_models m ON m.batch = b.no
-               WHERE b.purged = 0 AND b.phase IN ('running', 'stopping_expired', 'stopping_cancelled')
-               AND (m.pending > 0 OR m.in_flight > 0) ORDER BY b.expires, b.no, m.model";
+               WHERE b.purged = 0 AND b.purge_at IS NULL
+               AND b.phase IN ('running', 'stopping_expired', 'stopping_cancelled') AND (m.pending > 0 OR m.in_flight > 0) ORDER BY b.expires, b.no, m.model";
     let entry = |row: &Row<'_>| {
         let phase = known(&row.get::<_, String>(8)?, Phase::from_name)?;
         Ok(Work {

@@ -2,7 +2,8 @@
 
 use super::known;
 use crate::id::FileId;
-use crate::types::{FileInfo, Page, Purpose, Scope, UnixMillis};
+use crate::time::UnixMillis;
+use crate::types::{FileInfo, Page, Purpose, Scope};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 impl Purpose {

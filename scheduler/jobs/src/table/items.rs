@@ -4,7 +4,8 @@ use super::batches;
 use crate::error::JobError;
 use crate::id::BatchId;
 use crate::lifecycle::{Event, Interruption, ItemError, Tally};
-use crate::types::{UnixMillis, Usage};
+use crate::time::UnixMillis;
+use crate::types::Usage;
 use crate::validate::Line;
 use crate::writer::Unit;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -103,7 +104,8 @@ struct Running {
 fn running(connection: &Connection, model: &str) -> rusqlite::Result<Running> {
     let sql = "SELECT count(*), coalesce(sum(i.deaths > 0), 0)
                FROM batches b JOIN batch_models m ON m.batch = b.no AND m.name = ? AND m.in_flight > 0
-               JOIN items i ON i.batch = b.no AND i.state = 1 AND i.model = m.model WHERE b.purged = 0";
+               JOIN items i ON i.batch = b.no AND i.state = 1 AND i.model = m.model
+               WHERE b.purged = 0 AND b.purge_at IS NULL";
     let entry = |row: &Row<'_>| Ok(Running { all: row.get(0)?, suspects: row.get(1)? });
     connection.prepare_cached(sql)?.query_row([model], entry)
 }
@@ -219,7 +221,7 @@ pub(crate) fn interrupt(
 /// Items in flight: at a start, those that the previous process has lost.
 pub(crate) fn in_flight(connection: &Connection) -> rusqlite::Result<Vec<(ItemRef, u32)>> {
     let sql = "SELECT b.no, b.id, i.item, i.attempts FROM batches b JOIN items i ON i.batch = b.no AND i.state = 1
-               WHERE b.purged = 0";
+               WHERE b.purged = 0 AND b.purge_at IS NULL";
     let entry = |row: &Row<'_>| {
         let item = ItemRef { no: row.get(0)?, batch: BatchId::from_bytes(row.get(1)?), item: row.get(2)? };
         Ok((item, row.get(3)?))

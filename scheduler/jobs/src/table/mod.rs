@@ -6,7 +6,7 @@ pub(crate) mod items;
 #[cfg(test)]
 mod tests;
 
-use crate::types::UnixMillis;
+use crate::time::UnixMillis;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 
 impl ToSql for UnixMillis {

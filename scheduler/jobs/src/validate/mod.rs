@@ -1,7 +1,7 @@
 //! Validation of input files: read line by line, in memory that a bound of the store limits.
 //!
-//! In memory are one line, 24 bytes for each request, and 32 for the hash of its `custom_id`: of 128 bits and with keys of
-//! its own each time, so that two equal ones are two equal names.
+//! In memory are one line, 24 bytes for each request, and 32 for the hash of its `custom_id`: of 128 bits and with keys
+//! of its own each time, so that two equal ones are two equal names.
 
 #[cfg(test)]
 mod tests;

@@ -73,7 +73,7 @@ fn a_line_of_exactly_the_bound_is_taken() {
 }
 
 proptest! {
-    /// Whatever is uploaded: an answer, and the places of a good file are the lines themselves.
+    /// Any upload has an answer, and the places of a good file are the lines themselves.
     #[test]
     fn any_bytes_have_an_answer(parts in proptest::collection::vec(0..7_usize, 0..8), noise in any::<Vec<u8>>()) {
         let mut text = Vec::new();

@@ -18,6 +18,7 @@ use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 /// Commands that wait; further callers wait for a place.
@@ -29,6 +30,8 @@ const MAX_GROUP_BYTES: usize = 8 << 20;
 /// Bytes of results that wait, in units of [`UNIT`].
 const QUEUED_UNITS: usize = 64 << 10;
 const UNIT: usize = 1024;
+/// Pause before posted work is done again.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Transaction that a command is part of.
 pub(crate) struct Unit<'a> {
@@ -47,7 +50,7 @@ trait Command: Send {
 struct Task<F, T> {
     work: Option<F>,
     result: Result<T, JobError>,
-    caller: Option<oneshot::Sender<Result<T, JobError>>>,
+    caller: oneshot::Sender<Result<T, JobError>>,
 }
 
 impl<F, T> Command for Task<F, T>
@@ -67,25 +70,23 @@ where
             Some(error) => Err(error.clone()),
             None => self.result,
         };
-        if let Some(caller) = self.caller {
-            let _ = caller.send(result); // a caller that has gone needs no answer
-        }
+        let _ = self.caller.send(result); // a caller that has gone needs no answer
     }
 }
 
 enum Message {
     Command(Box<dyn Command>),
-    /// Look at the commands that nobody waits for.
+    /// Look at the work that nobody waits for.
     Posted,
     /// The last message.
     End,
 }
 
-/// Commands that nobody waits for. Bounded by the claims that are dropped.
-type Posted = Mutex<Vec<Box<dyn Command>>>;
+/// Work that nobody waits for. Bounded by the claims that are dropped.
+type Posted = Mutex<Vec<PostedWork>>;
+type PostedWork = Box<dyn FnMut(&mut Unit<'_>) -> Result<(), JobError> + Send>;
 
 /// Handle of the thread.
-#[derive(Debug)]
 pub(crate) struct Writer {
     queue: mpsc::Sender<Message>,
     bytes: Semaphore,
@@ -93,9 +94,9 @@ pub(crate) struct Writer {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl std::fmt::Debug for dyn Command {
+impl std::fmt::Debug for Writer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Command")
+        f.debug_struct("Writer").field("queue", &self.queue).finish_non_exhaustive()
     }
 }
 
@@ -104,7 +105,7 @@ impl Writer {
     pub(crate) fn start(connection: Connection, results: ResultFiles, lock: Flock<File>) -> io::Result<Self> {
         let (queue, messages) = mpsc::channel(QUEUE);
         let posted = Arc::new(Posted::default());
-        let thread = Thread { connection, results, messages, posted: Arc::clone(&posted), lock };
+        let thread = Thread { connection, results, messages, posted: Arc::clone(&posted), lock, failing: false };
         let thread = thread::Builder::new().name("jobs".into()).spawn(move || thread.run())?;
         Ok(Self { queue, bytes: Semaphore::new(QUEUED_UNITS), posted, thread: Mutex::new(Some(thread)) })
     }
@@ -120,15 +121,14 @@ impl Writer {
         let _permit =
             self.bytes.acquire_many(u32::try_from(units).unwrap_or(u32::MAX)).await.map_err(|_| JobError::Closed)?;
         let (caller, answer) = oneshot::channel();
-        let task = Task { work: Some(work), result: Err(JobError::Closed), caller: Some(caller) };
+        let task = Task { work: Some(work), result: Err(JobError::Closed), caller };
         self.queue.send(Message::Command(Box::new(task))).await.map_err(|_| JobError::Closed)?;
         answer.await.unwrap_or(Err(JobError::Closed))
     }
 
-    /// Has `work` done in a later transaction, without waiting.
-    pub(crate) fn post(&self, work: impl FnOnce(&mut Unit<'_>) -> Result<(), JobError> + Send + 'static) {
-        let task = Task { work: Some(work), result: Ok(()), caller: None };
-        self.posted.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(task));
+    /// Has `work` done in a later transaction, without waiting; again if that transaction fails.
+    pub(crate) fn post(&self, work: impl FnMut(&mut Unit<'_>) -> Result<(), JobError> + Send + 'static) {
+        self.posted.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(work));
         // A queue that is full has a message behind which this is looked at.
         let _ = self.queue.try_send(Message::Posted);
     }
@@ -159,13 +159,37 @@ struct Thread {
     messages: mpsc::Receiver<Message>,
     posted: Arc<Posted>,
     lock: Flock<File>,
+    /// The last transaction failed: the next failure is not logged again.
+    failing: bool,
+}
+
+/// Transaction so far.
+#[derive(Default)]
+struct Group {
+    commands: Vec<Box<dyn Command>>,
+    posted: Vec<PostedWork>,
+    /// Error of the whole transaction.
+    failed: Option<JobError>,
+    /// The last message was among the commands.
+    is_last: bool,
 }
 
 impl Thread {
     fn run(mut self) {
-        let mut ending = false;
-        while !ending && let Some(first) = self.messages.blocking_recv() {
-            ending = self.group(first);
+        let mut first = self.messages.blocking_recv();
+        while let Some(message) = first {
+            let mut group = Group::default();
+            self.apply(message, &mut group);
+            let is_last = group.is_last;
+            let again = self.finish(group);
+            first = if is_last {
+                None
+            } else if again {
+                thread::sleep(RETRY);
+                Some(Message::Posted)
+            } else {
+                self.messages.blocking_recv()
+            };
         }
         let Self { connection, lock, mut messages, .. } = self;
         drop(connection);
@@ -173,51 +197,60 @@ impl Thread {
         messages.close();
     }
 
-    /// Runs what waits as one transaction; returns true if the last message was among it.
-    fn group(&mut self, first: Message) -> bool {
+    /// Runs what waits in one transaction.
+    fn apply(&mut self, first: Message, group: &mut Group) {
+        group.failed = self.connection.execute_batch("BEGIN IMMEDIATE").err().map(JobError::from);
         let mut next = Some(first);
-        let mut done: Vec<Box<dyn Command>> = Vec::new();
-        let mut failed = self.connection.execute_batch("BEGIN IMMEDIATE").err().map(JobError::from);
-        let mut ending = false;
         while let Some(message) = next.take() {
-            let commands = match message {
-                Message::Command(command) => vec![command],
-                Message::Posted => Vec::new(),
-                Message::End => {
-                    ending = true;
-                    Vec::new()
+            match message {
+                Message::Command(mut command) => {
+                    group.failed = group.failed.take().or_else(|| self.savepoint(|unit| command.apply(unit)).err());
+                    group.commands.push(command);
                 }
-            };
-            let posted = std::mem::take(&mut *self.posted.lock().unwrap_or_else(PoisonError::into_inner));
-            for mut command in commands.into_iter().chain(posted) {
-                if failed.is_none() {
-                    failed = self.apply(command.as_mut()).err();
-                }
-                done.push(command);
+                Message::Posted => {}
+                Message::End => group.is_last = true,
             }
-            if !ending && done.len() < MAX_GROUP && self.results.unwritten() < MAX_GROUP_BYTES {
+            let posted = std::mem::take(&mut *self.posted.lock().unwrap_or_else(PoisonError::into_inner));
+            for mut work in posted {
+                group.failed = group.failed.take().or_else(|| self.savepoint(|unit| logged(&work(unit))).err());
+                group.posted.push(work);
+            }
+            let is_full = group.commands.len() >= MAX_GROUP || self.results.unwritten() >= MAX_GROUP_BYTES;
+            if !group.is_last && !is_full {
                 next = self.messages.try_recv().ok();
             }
         }
-        let failed = failed.or_else(|| self.commit().err());
+    }
+
+    /// Commits and answers; returns true if posted work has to be done again.
+    fn finish(&mut self, group: Group) -> bool {
+        let failed = group.failed.or_else(|| self.commit().err());
         if let Some(error) = &failed {
             self.results.discard();
             if !self.connection.is_autocommit() {
                 let _ = self.connection.execute_batch("ROLLBACK"); // else the next BEGIN fails, and says so
             }
-            tracing::error!(error = error as &dyn std::error::Error, "a change of batch jobs was not stored");
+            if !self.failing {
+                tracing::error!(error = error as &dyn std::error::Error, "changes of batch jobs cannot be stored");
+            }
+        } else if self.failing {
+            tracing::info!("changes of batch jobs are stored again");
         }
-        for command in done {
+        self.failing = failed.is_some();
+        for command in group.commands {
             command.answer(failed.as_ref());
         }
-        ending
+        let again = failed.is_some() && !group.posted.is_empty();
+        if again {
+            self.posted.lock().unwrap_or_else(PoisonError::into_inner).extend(group.posted);
+        }
+        again
     }
 
-    /// Runs one command in a savepoint. An error is that of the whole transaction.
-    fn apply(&mut self, command: &mut dyn Command) -> Result<(), JobError> {
+    /// Runs one command in a savepoint, which is kept if it says so. An error is that of the whole transaction.
+    fn savepoint(&mut self, command: impl FnOnce(&mut Unit<'_>) -> bool) -> Result<(), JobError> {
         self.connection.prepare_cached("SAVEPOINT command")?.execute([])?;
-        let keep = command.apply(&mut Unit { connection: &self.connection, results: &mut self.results });
-        if !keep {
+        if !command(&mut Unit { connection: &self.connection, results: &mut self.results }) {
             // Fails if the database has rolled back everything, as on a full disk.
             self.connection.prepare_cached("ROLLBACK TO command")?.execute([])?;
         }
@@ -229,4 +262,10 @@ impl Thread {
         self.results.write()?;
         Ok(self.connection.execute_batch("COMMIT")?)
     }
+}
+
+fn logged(result: &Result<(), JobError>) -> bool {
+    let Err(error) = result else { return true };
+    tracing::error!(error = error as &dyn std::error::Error, "a change of batch jobs that nobody waits for failed");
+    false
 }

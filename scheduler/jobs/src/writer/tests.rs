@@ -44,8 +44,8 @@ impl World {
         let (go, wait) = sync_channel::<()>(0);
         let (inside, entered) = sync_channel::<()>(0);
         self.writer.post(move |_| {
-            inside.send(()).unwrap();
-            wait.recv().unwrap();
+            // Done again, nobody waits for it any more.
+            let _ = inside.send(()).map(|()| wait.recv());
             Ok(())
         });
         entered.recv().unwrap();
@@ -65,7 +65,7 @@ fn a_command_that_fails_is_rolled_back_alone() {
                 insert(unit, number + 100)?;
                 insert(unit, number)
             };
-            let task = Task { work: Some(work), result: Err(JobError::Closed), caller: Some(caller) };
+            let task = Task { work: Some(work), result: Err(JobError::Closed), caller };
             world.writer.queue.try_send(Message::Command(Box::new(task))).ok().unwrap();
             answer
         })
@@ -114,6 +114,30 @@ fn results_that_cannot_be_written_fail_the_whole_group() {
     assert_eq!(world.numbers(), [2]);
     world.runtime.block_on(world.writer.submit(0, |unit| insert(unit, 5))).unwrap();
     assert_eq!(world.numbers(), [2, 5], "the next group is not affected");
+}
+
+#[test]
+fn posted_work_of_a_failed_group_is_done_again() {
+    let world = world();
+    let (done, wait) = sync_channel(1);
+    let mut tries = 0;
+    world.grouped(|| {
+        world.writer.post(move |unit| {
+            tries += 1;
+            insert(unit, tries)?;
+            if tries == 1 {
+                let id = BatchId::new();
+                link_full(unit, id);
+                unit.results.append(id, 0, b"record")?;
+            } else {
+                done.send(()).unwrap();
+            }
+            Ok(())
+        });
+    });
+    wait.recv().unwrap();
+    world.runtime.block_on(world.writer.close());
+    assert_eq!(world.numbers(), [2]);
 }
 
 fn link_full(unit: &Unit<'_>, id: BatchId) {

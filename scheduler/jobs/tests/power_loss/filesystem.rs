@@ -1,7 +1,7 @@
 //! File system in memory that records what is done to it.
 //!
-//! Its user has to be another process: the kernel serves a page fault with a lock of the faulting process, which this one
-//! would need for its own memory.
+//! The store has to be in another process: during a page fault in its file, the kernel holds a lock of the process's
+//! memory, which this one needs to answer.
 
 use crate::trace::{Change, Node, Op, Promise, ROOT, Trace};
 use fuser::{

@@ -1,5 +1,5 @@
-//! Power failures: the store works on a file system that records every write, flush and rename. The record is replayed up to
-//! any point, with what was not flushed by then lost, kept or torn; and the store is opened on what is left.
+//! Power failures: the store works on a file system that records every write, flush and rename. The record is replayed
+//! up to any point, with what was not flushed by then lost, kept or torn; and the store is opened on what is left.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 mod filesystem;

@@ -1,7 +1,7 @@
 //! Record of a file system's operations, and what a power failure leaves of it.
 //!
-//! What counts as flushed is the strict reading of POSIX: a file's content by `fsync` of the file, its name by `fsync` of
-//! the folder. Unflushed writes may reach the disk in any order and in part; names of one folder in their order.
+//! What counts as flushed is the strict reading of POSIX: a file's content by `fsync` of the file, its name by `fsync`
+//! of the folder. Unflushed writes may reach the disk in any order and in part; names of one folder in their order.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,8 +50,8 @@ pub(crate) enum Node {
     Dir(u64),
 }
 
-/// Answer of the store. The workload's process says it to the file system as the name of a folder that it creates: so its
-/// place among the operations is exact.
+/// Answer of the store. The workload's process says it to the file system as the name of a folder that it creates: so
+/// its place among the operations is exact.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Promise {
     File { id: String, bytes: usize },

@@ -1,4 +1,4 @@
-//! Work that is recorded, in a process of its own: files, a batch from its creation to its output, a restart in the middle.
+//! Work that is recorded, in a process of its own: files, a batch until its output, the end of the process in between.
 
 use crate::filesystem;
 use crate::trace::{Promise, Trace};
@@ -19,7 +19,7 @@ const ROOT: &str = "OMNI_TEST_JOBS_ROOT";
 const ITEMS: &str = "OMNI_TEST_JOBS_ITEMS";
 
 pub(crate) fn response(item: u32) -> ItemResult {
-    // Of different lengths, and some larger than a sector and a page.
+    // Different lengths, some larger than a sector and a page.
     let text = item.to_string().repeat(1 + (item as usize * 37) % 1700);
     ItemResult {
         status: 200,

@@ -77,7 +77,7 @@ fn attempts_of_an_ended_process_are_counted_up_to_a_bound() {
         let claims = world.claim(id, 1);
         assert_eq!((claims[0].item(), claims[0].attempt()), (0, attempt));
         claims.into_iter().for_each(std::mem::forget);
-        // What a process that is killed leaves: a store that was never closed.
+        // A copy of the files is what a killed process leaves: a store that was never closed.
         let copy = tempfile::tempdir().unwrap();
         copy_store(world.dir.path(), copy.path());
         let store = omni_jobs::JobStore::open(copy.path(), Limits::default(), world.now).unwrap();

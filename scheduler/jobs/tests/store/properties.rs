@@ -34,7 +34,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What callers know of the items.
+/// Reports that callers have made.
 #[derive(Debug, Default)]
 struct Known {
     /// Status of each recorded response.
@@ -56,10 +56,10 @@ proptest! {
         for op in ops {
             match op {
                 Op::Claim(most) => claims.extend(world.claim(id, most)),
-                Op::Complete(at, status) => if let Some(mut claim) = take(&mut claims, at) {
-                    if world.complete(&mut claim, status) == Recorded::First {
-                        prop_assert_eq!(known.results.insert(claim.item(), status), None);
-                    }
+                Op::Complete(at, status) => if let Some(mut claim) = take(&mut claims, at)
+                    && world.complete(&mut claim, status) == Recorded::First
+                {
+                    prop_assert_eq!(known.results.insert(claim.item(), status), None);
                 },
                 Op::Die(at) => if let Some(claim) = take(&mut claims, at) {
                     *known.deaths.entry(claim.item()).or_default() += 1;
