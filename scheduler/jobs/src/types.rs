@@ -247,7 +247,8 @@ pub struct Work {
     pub model: String,
     /// Items that wait.
     pub pending: u64,
-    /// Waiting items that were in flight when an instance died: each is claimed alone.
+    /// Waiting items that were in flight when an instance died: each is claimed alone. If no others wait, they do until
+    /// nothing of the model is in flight, of any batch.
     pub suspects: u64,
     /// Items that were claimed and not reported.
     pub in_flight: u64,

@@ -193,6 +193,11 @@ fn every_step_is_taken_up_after_a_restart() {
     let mut world = World::new(Limits::default());
     let input = world.upload(crate::support::lines(2).as_bytes());
     let id = world.create(input).id;
+    // The process was killed while it inserted the items.
+    let database = rusqlite::Connection::open(world.dir.path().join("jobs.db")).unwrap();
+    let sql = "INSERT INTO items (batch, item, model, offset, length) VALUES (1, 0, 9, 7, 7), (1, 1, 9, 7, 7)";
+    assert_eq!(database.execute(sql, []).unwrap(), 2);
+    drop(database);
     world = world.restart(Limits::default());
     world.tend();
     let mut claims = world.claim(id, 2);

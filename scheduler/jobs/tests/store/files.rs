@@ -1,7 +1,7 @@
 //! Files: bounds, deletion, expiry, what a killed process leaves.
 
-use crate::support::{HOUR, OWNER, START, World, left, lines, upload};
-use omni_jobs::{FileId, JobError, Limits, NewBatch, Page, Purpose, Scope};
+use crate::support::{HOUR, MODEL, OWNER, START, World, inconsistencies, left, lines, response, upload};
+use omni_jobs::{FileId, ItemResult, JobError, JobStore, Limits, NewBatch, Page, Purpose, Scope};
 
 #[test]
 fn uploads_are_bounded_and_leave_nothing_behind() {
@@ -36,7 +36,7 @@ fn a_full_store_hands_nothing_out_and_takes_what_is_in_flight() {
     for claim in &mut claims {
         world.complete(claim, 200);
     }
-    assert!(matches!(world.wait(world.store.claim(id, crate::support::MODEL, 1)), Err(JobError::DiskBound)));
+    assert!(matches!(world.wait(world.store.claim(id, MODEL, 1)), Err(JobError::DiskBound)));
     world.wait(world.store.cancel(Scope::Node, id, world.now)).unwrap();
     world.tend();
     let batch = world.batch(id);
@@ -54,6 +54,7 @@ fn a_deleted_file_is_read_to_the_end_by_its_batch() {
     let delete = |file: FileId| world.wait(world.store.delete_file(Scope::Owner(OWNER), file, world.now));
     delete(input).unwrap();
     assert!(matches!(delete(input), Err(JobError::NoFile)));
+    world.tend();
     assert!(matches!(world.wait(world.store.file(Scope::Owner(OWNER), input, world.now)), Err(JobError::NoFile)));
     let mut claims = world.claim(id, 1);
     world.wait(claims[0].request()).unwrap();
@@ -67,6 +68,75 @@ fn a_deleted_file_is_read_to_the_end_by_its_batch() {
     delete(batch.output.unwrap()).unwrap();
     world.tend();
     assert_eq!((left(world.dir.path()).len(), world.store.disk_used()), (0, 0));
+}
+
+#[test]
+fn removed_results_are_not_kept_open() {
+    let world = World::new(Limits::default());
+    let id = world.running(1);
+    world.complete(&mut world.claim(id, 1)[0], 200);
+    world.tend();
+    let open =
+        std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    let held: Vec<_> = open.filter(|path| path.starts_with(world.dir.path().join("results"))).collect();
+    assert!(held.is_empty(), "{held:?}");
+}
+
+/// File system of a few mebibytes, gone with its handle.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn mount() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let flags = nix::mount::MsFlags::empty();
+        nix::mount::mount(Some("none"), dir.path(), Some("tmpfs"), flags, Some("size=3m")).unwrap();
+        Self(dir)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = nix::mount::umount2(self.0.path(), nix::mount::MntFlags::MNT_DETACH);
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_changes_and_loses_none() {
+    let disk = SmallDisk::mount();
+    let dir = disk.0.path().join("jobs");
+    let store = JobStore::open(&dir, Limits::default(), START).unwrap();
+    let runtime = crate::support::runtime();
+    runtime.block_on(async {
+        let input = upload(&store, lines(40).as_bytes(), START).await;
+        let id = store.create(crate::support::new_batch(input), START).await.unwrap().id;
+        store.tend(START).await.unwrap();
+        let mut claims = store.claim(id, MODEL, 40).await.unwrap();
+        let large = |item: u32| ItemResult { body: vec![b'1'; 100_000], ..response(item, 200) };
+        let mut refused = 0;
+        for claim in &mut claims {
+            while let Err(error) = claim.complete(large(claim.item()), START).await {
+                assert!(matches!(error, JobError::Io { .. } | JobError::Database(_)), "{error:?}");
+                refused += 1;
+                // Some space, not enough for all.
+                assert!(refused < 100);
+                let size = if refused % 2 == 0 { "size=3m" } else { "size=6m" };
+                let flags = nix::mount::MsFlags::MS_REMOUNT;
+                let _ = nix::mount::mount(Some("none"), disk.0.path(), Some("tmpfs"), flags, Some(size));
+            }
+        }
+        assert!(refused > 0);
+        assert_eq!(store.batch(Scope::Node, id).await.unwrap().counts.completed, 40);
+        assert_eq!(inconsistencies(&dir), [""; 0]);
+        let flags = nix::mount::MsFlags::MS_REMOUNT;
+        nix::mount::mount(Some("none"), disk.0.path(), Some("tmpfs"), flags, Some("size=20m")).unwrap();
+        store.tend(START).await.unwrap();
+        assert_eq!(store.batch(Scope::Node, id).await.unwrap().status().name(), "completed");
+        let mut large = store.upload(OWNER, "large").await.unwrap();
+        let error = large.write(&vec![b'x'; 30 << 20]).await.unwrap_err();
+        assert!(matches!(error, JobError::Io { .. }), "{error:?}");
+        drop(large);
+        assert_eq!(left(&dir).len(), 2, "input and output");
+    });
 }
 
 #[test]
