@@ -59,6 +59,7 @@ CREATE TABLE batches (
 CREATE INDEX batches_purge ON batches (purge_at) WHERE purged = 0;
 CREATE INDEX batches_input ON batches (input);
 
+-- suspects: items with deaths that wait; suspects_in_flight: those that are in flight
 CREATE TABLE batch_models (
     batch INTEGER NOT NULL REFERENCES batches (no),
     model INTEGER NOT NULL,
@@ -66,6 +67,7 @@ CREATE TABLE batch_models (
     pending INTEGER NOT NULL,
     suspects INTEGER NOT NULL DEFAULT 0,
     in_flight INTEGER NOT NULL DEFAULT 0,
+    suspects_in_flight INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (batch, model)
 ) STRICT, WITHOUT ROWID;
 

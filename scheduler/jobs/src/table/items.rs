@@ -102,9 +102,8 @@ struct Running {
 }
 
 fn running(connection: &Connection, model: &str) -> rusqlite::Result<Running> {
-    let sql = "SELECT count(*), coalesce(sum(i.deaths > 0), 0)
-               FROM batches b JOIN batch_models m ON m.batch = b.no AND m.name = ? AND m.in_flight > 0
-               JOIN items i ON i.batch = b.no AND i.state = 1 AND i.model = m.model
+    let sql = "SELECT coalesce(sum(m.in_flight), 0), coalesce(sum(m.suspects_in_flight), 0)
+               FROM batches b JOIN batch_models m ON m.batch = b.no AND m.name = ?
                WHERE b.purged = 0 AND b.purge_at IS NULL";
     let entry = |row: &Row<'_>| Ok(Running { all: row.get(0)?, suspects: row.get(1)? });
     connection.prepare_cached(sql)?.query_row([model], entry)
@@ -124,8 +123,8 @@ fn mark(connection: &Connection, no: i64, model: u16, most: u32, suspect: bool) 
     let claimed: rusqlite::Result<Vec<Claimed>> = statement.query_map(params![no, model, most], entry)?.collect();
     let mut claimed = claimed?;
     claimed.sort_unstable_by_key(|claimed| claimed.item);
-    let sql = "UPDATE batch_models SET pending = pending - ?3, in_flight = in_flight + ?3, suspects = suspects - ?4
-               WHERE batch = ?1 AND model = ?2";
+    let sql = "UPDATE batch_models SET pending = pending - ?3, in_flight = in_flight + ?3, suspects = suspects - ?4,
+               suspects_in_flight = suspects_in_flight + ?4 WHERE batch = ?1 AND model = ?2";
     let suspects = if suspect { claimed.len() } else { 0 };
     connection.prepare_cached(sql)?.execute(params![no, model, claimed.len(), suspects])?;
     Ok(claimed)
@@ -171,11 +170,11 @@ pub(crate) fn record(
     let end = unit.results.append(item.batch, end, &record.json)?;
     let sql = "UPDATE items SET state = 2 WHERE batch = ? AND item = ?";
     unit.connection.prepare_cached(sql)?.execute(params![item.no, item.item])?;
-    let sql = "UPDATE batch_models SET pending = pending - ?3, in_flight = in_flight - ?4, suspects = suspects - ?5
-               WHERE batch = ?1 AND model = ?2";
-    let (waited, flew) = (before.state == WAITS, before.state == IN_FLIGHT);
-    let suspect = waited && before.tally.deaths > 0;
-    unit.connection.prepare_cached(sql)?.execute(params![item.no, before.model, waited, flew, suspect])?;
+    let sql = "UPDATE batch_models SET pending = pending - ?3, in_flight = in_flight - ?4, suspects = suspects - ?5,
+               suspects_in_flight = suspects_in_flight - ?6 WHERE batch = ?1 AND model = ?2";
+    let (waited, flew, suspect) = (before.state == WAITS, before.state == IN_FLIGHT, before.tally.deaths > 0);
+    let values = params![item.no, before.model, waited, flew, waited && suspect, flew && suspect];
+    unit.connection.prepare_cached(sql)?.execute(values)?;
     count(unit.connection, item.no, record, end, now)?;
     Ok((Recorded::First, length))
 }
@@ -205,13 +204,14 @@ pub(crate) fn interrupt(
 ) -> Result<u64, JobError> {
     let current = |before: &Before| before.state == IN_FLIGHT && before.attempts == attempt;
     let Some(mut before) = before(unit.connection, item)?.filter(current) else { return Ok(0) };
+    let was_suspect = before.tally.deaths > 0;
     let error = before.tally.count(interruption);
     let sql = "UPDATE items SET state = 0, deaths = ?, lost = ? WHERE batch = ? AND item = ?";
     let Tally { deaths, lost } = before.tally;
     unit.connection.prepare_cached(sql)?.execute(params![deaths, lost, item.no, item.item])?;
-    let sql = "UPDATE batch_models SET pending = pending + 1, in_flight = in_flight - 1, suspects = suspects + ?3
-               WHERE batch = ?1 AND model = ?2";
-    unit.connection.prepare_cached(sql)?.execute(params![item.no, before.model, deaths > 0])?;
+    let sql = "UPDATE batch_models SET pending = pending + 1, in_flight = in_flight - 1, suspects = suspects + ?3,
+               suspects_in_flight = suspects_in_flight - ?4 WHERE batch = ?1 AND model = ?2";
+    unit.connection.prepare_cached(sql)?.execute(params![item.no, before.model, deaths > 0, was_suspect])?;
     match error {
         Some(error) => Ok(record(unit, item, &Record::of_error(error), now)?.1),
         None => Ok(0),

@@ -155,8 +155,9 @@ pub(crate) fn inconsistencies(dir: &Path) -> Vec<String> {
     let queries = [
         "SELECT 'counters of batch ' || m.batch FROM batch_models m JOIN batches b ON b.no = m.batch WHERE b.purged = 0
          AND b.phase IN ('running', 'stopping_cancelled', 'stopping_expired')
-         AND (m.pending, m.in_flight, m.suspects) IS NOT (
-             SELECT coalesce(sum(state = 0), 0), coalesce(sum(state = 1), 0), coalesce(sum(state = 0 AND deaths > 0), 0)
+         AND (m.pending, m.in_flight, m.suspects, m.suspects_in_flight) IS NOT (
+             SELECT coalesce(sum(state = 0), 0), coalesce(sum(state = 1), 0), coalesce(sum(state = 0 AND deaths > 0), 0),
+             coalesce(sum(state = 1 AND deaths > 0), 0)
              FROM items i WHERE i.batch = m.batch AND i.model = m.model)",
         "SELECT 'results of batch ' || b.no FROM batches b WHERE b.purged = 0 AND ended IS NULL
          AND (b.completed, b.failed, b.results_bytes) IS NOT (
