@@ -9,6 +9,7 @@ mod cache;
 mod capacity;
 mod gpu;
 mod group;
+mod jobs;
 mod python;
 mod secret;
 mod tls;
@@ -28,6 +29,7 @@ pub use cache::Cache;
 pub use capacity::Capacity;
 pub use gpu::{Gpu, GpuDevice, GpuUuid, GpuUuidError};
 pub use group::{NoGroup, NodeGroup};
+pub use jobs::Jobs;
 pub use python::Python;
 pub use secret::SecretFile;
 pub use tls::Tls;
@@ -78,6 +80,8 @@ pub struct NodeConfig {
     pub logs: Logs,
     /// `[usage]`: records of what requests used.
     pub usage: Usage,
+    /// `[jobs]`: batch jobs.
+    pub jobs: Jobs,
 }
 
 /// A configuration of the node that cannot be used, with everything that is wrong with it.
@@ -107,6 +111,7 @@ impl NodeConfig {
             network: root.section("network", Network::read),
             logs: root.section("logs", Logs::read),
             usage: root.section("usage", Usage::read),
+            jobs: root.section("jobs", Jobs::read),
         });
         if document.is_clean()
             && let Some((key, reason)) = config.node.overlap()
@@ -137,7 +142,7 @@ impl NodeConfig {
     pub fn of_launcher(&self) -> serde_json::Value {
         let mut sections = serde_json::to_value(self).unwrap_or_default(); // a parsed value can always be written
         if let Some(sections) = sections.as_object_mut() {
-            sections.retain(|name, _| !["server", "tls", "capacity", "logs", "usage"].contains(&name.as_str()));
+            sections.retain(|name, _| !["server", "tls", "capacity", "logs", "usage", "jobs"].contains(&name.as_str()));
         }
         sections
     }

@@ -119,6 +119,11 @@ when-full = "refuse"
 sink = "http://127.0.0.1:9/usage"
 token = "usage-token"
 authorities = "/etc/ca.pem"
+[jobs]
+enabled = false
+idle = "1s"
+disk = "1GiB"
+keep = "24h"
 "#;
 
 #[test]
@@ -205,6 +210,9 @@ const BAD: &[&str] = &[
     "[usage]\nsink = \"ftp://host/records\"",
     "[usage]\ntoken = \"x\"",
     "[usage]\nsink = \"/var/log/usage\"\nauthorities = \"/etc/ca.pem\"",
+    "[jobs]\nenabled = \"no\"",
+    "[jobs]\nidle = 10",
+    "[jobs]\ndisk = \"1KiB\"",
 ];
 
 #[test]

@@ -29,6 +29,7 @@ fn every_command_explains_itself() {
         "token",
         "top",
         "usage",
+        "jobs",
         "gpu",
         "doctor",
         "completion",

@@ -76,8 +76,21 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("omni-tool-parser", &["omni-generation"]),
     ("omni-store", &["omni-config", "omni-log", "omni-node-protocol"]),
     ("omni-usage", &["omni-log"]),
-    // Knows no HTTP and no model: the gateway and a dispatcher call it.
+    // Knows no HTTP and no model: the API and the executor call it.
     ("omni-jobs", &[]),
+    (
+        "omni-jobs-executor",
+        &[
+            "omni-config",
+            "omni-control-api",
+            "omni-inference",
+            "omni-jobs",
+            "omni-log",
+            "omni-request-error",
+            "omni-supervisor",
+            "omni-workers-ai",
+        ],
+    ),
     (
         "omni-admin",
         &[
@@ -91,6 +104,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "omni-gpu",
             "omni-inference",
             "omni-ingress",
+            "omni-jobs",
             "omni-log",
             "omni-node-protocol",
             "omni-page",
@@ -115,6 +129,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "omni-engine-protocol",
             "omni-generation",
             "omni-ingress",
+            "omni-jobs",
             "omni-launcher-client",
             "omni-log",
             "omni-node-protocol",
@@ -253,6 +268,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "omni-gpu",
             "omni-inference",
             "omni-ingress",
+            "omni-jobs-executor",
             "omni-log",
             "omni-machine",
             "omni-policy",

@@ -118,6 +118,12 @@ impl Tokens {
         Self { holders: tokens.into_iter().map(holder).collect(), metrics: metrics.clone() }
     }
 
+    /// The holder of this name, for requests that it has left with the node.
+    #[must_use]
+    pub fn holder(&self, name: &str) -> Option<&Arc<TokenHolder>> {
+        self.holders.iter().find(|holder| holder.name == name)
+    }
+
     /// The holder of the token that a request shows.
     ///
     /// # Errors

@@ -101,6 +101,12 @@ impl Operation {
         Self { path, method: "post", summary, query: &[], request, answer }
     }
 
+    /// An operation that deletes something.
+    #[must_use]
+    pub const fn delete(path: &'static str, summary: &'static str, answer: &'static [Content]) -> Self {
+        Self { path, method: "delete", summary, query: &[], request: &[], answer }
+    }
+
     /// The operation with parameters in the query of its address.
     #[must_use]
     pub const fn with_query(self, query: &'static [Parameter]) -> Self {

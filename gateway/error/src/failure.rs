@@ -48,6 +48,15 @@ pub enum Failure {
     /// Unknown model.
     #[error("no such model")]
     NoSuchModel,
+    /// Unknown file or batch, or another holder's.
+    #[error("no such {0}")]
+    NoSuchJob(&'static str),
+    /// No space left for files and results of batch jobs.
+    #[error("the node's space for batch jobs is used up: wait until files expire, or delete some")]
+    JobsFull,
+    /// Batch jobs cannot be stored or read now.
+    #[error("the node's batch jobs are not available now")]
+    JobsUnavailable,
     /// Head or body that cannot be read.
     #[error("{0}")]
     BadRequest(String),
@@ -179,6 +188,9 @@ impl Failure {
             | Self::NoSuchRoute
             | Self::MethodNotAllowed { .. }
             | Self::NoSuchModel
+            | Self::NoSuchJob(_)
+            | Self::JobsFull
+            | Self::JobsUnavailable
             | Self::Unauthorized
             | Self::ModelNotAllowed
             | Self::TooManyRequests { .. }

@@ -37,10 +37,12 @@ impl Failure {
             | Self::Unauthorized
             | Self::ModelNotAllowed
             | Self::NoSuchModel
+            | Self::NoSuchJob(_)
             | Self::BadRequest(_)
             | Self::InvalidRequest(_)
             | Self::BodyTooLarge { .. } => RetryAdvice::None,
             Self::BodyTimeout
+            | Self::JobsFull
             | Self::AnswerNotKept
             | Self::Died
             | Self::SuccessorDied
@@ -50,6 +52,7 @@ impl Failure {
             | Self::Raised
             | Self::AnswerNotSendable(_) => RetryAdvice::Never,
             Self::TooManyRequests { retry_after } | Self::QueueFull { retry_after } => RetryAdvice::After(*retry_after),
+            Self::JobsUnavailable => RetryAdvice::After(Duration::from_secs(1)),
             Self::NodeBusy | Self::UsageNotKept => RetryAdvice::OtherNode(Duration::from_secs(1)),
             Self::CannotStart { retry_after } | Self::NoRoom { retry_after } | Self::NoGpuMemory { retry_after } => {
                 RetryAdvice::OtherNode(*retry_after)

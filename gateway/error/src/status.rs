@@ -10,7 +10,7 @@ impl Failure {
             Self::NoHost | Self::BadRequest(_) | Self::InvalidRequest(_) => 400,
             Self::Unauthorized => 401,
             Self::OtherSite | Self::ModelNotAllowed => 403,
-            Self::NoSuchRoute | Self::NoSuchModel => 404,
+            Self::NoSuchRoute | Self::NoSuchModel | Self::NoSuchJob(_) => 404,
             Self::MethodNotAllowed { .. } => 405,
             Self::BodyTimeout => 408,
             Self::BodyTooLarge { .. } => 413,
@@ -21,6 +21,7 @@ impl Failure {
             Self::Raised | Self::AnswerNotSendable(_) => 500,
             Self::Died | Self::SuccessorDied | Self::Cancelled => 502,
             Self::NodeBusy
+            | Self::JobsUnavailable
             | Self::UsageNotKept
             | Self::AnswerNotKept
             | Self::CannotStart { .. }
@@ -30,6 +31,7 @@ impl Failure {
             | Self::NeverRoom
             | Self::NoFittingGpu => 503,
             Self::Deadline | Self::DeadlineBuilding { .. } => 504,
+            Self::JobsFull => 507,
             Self::Handler { status, .. } => *status,
         }
     }

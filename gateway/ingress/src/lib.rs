@@ -32,4 +32,4 @@ pub use listener::{InheritedConnections, serve};
 pub use metrics::HttpMetrics;
 pub use phase::ListenerPhase;
 pub use response::{BodyUnread, ReadDeadline, ResponseBody, ResponseGuard, StreamCut, reserve_response};
-pub use whole_body::receive_whole;
+pub use whole_body::{receive_pieces, receive_whole};

@@ -6,6 +6,7 @@
 //! | [`chat`] | chat completions |
 //! | [`completion`] | completions of texts |
 //! | [`responses`] | responses |
+//! | [`batch`] | files and batches |
 //! | [`audio`], `image` | transcriptions, speech, images |
 //! | `embedding`, `rerank` | vectors of texts, and ranking of documents |
 //! | `input` | texts or token ids |
@@ -17,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod audio;
+pub mod batch;
 pub mod chat;
 pub mod completion;
 mod embedding;
@@ -42,7 +44,7 @@ pub use model::{Model, ModelList, model_answer, model_list_answer};
 pub use operations::API;
 pub use rerank::{RerankAnswer, RerankRequest, ranked, rerank_answer, rerank_request};
 pub use responses::{ResponseEcho, ResponsesEncoder, responses_request};
-pub use route::{Route, route};
+pub use route::{JobsRoute, Route, route};
 
 #[cfg(test)]
 #[path = "../../codec/tests/scenarios/mod.rs"]

@@ -1,6 +1,7 @@
 //! Operations of the API, for the OpenAPI document.
 
 use crate::audio::{SpeechBody, Transcription, TranscriptionRequest};
+use crate::batch::{BatchBody, BatchList, BatchObject, FileDeleted, FileList, FileObject, PAGE, UploadForm};
 use crate::chat::{ChatCompletion, ChatRequest};
 use crate::completion::{CompletionRequest, TextCompletion};
 use crate::embedding::EmbeddingBody;
@@ -56,8 +57,19 @@ const OPERATIONS: &[Operation] = &[
     Operation::post("/audio/speech", "Sound of a text", &[Content::json::<SpeechBody>()], &[Content::BYTES]),
     Operation::post("/audio/transcriptions", "Text of a recording", RECORDING, TRANSCRIPTION),
     Operation::post("/audio/translations", "English text of a recording", RECORDING, TRANSCRIPTION),
+    Operation::get("/files", "List of files", &[Content::json::<FileList>()]).with_query(PAGE),
+    Operation::post("/files", "Upload of a file", &[Content::form_with_file::<UploadForm>()], FILE),
+    Operation::get("/files/{file}", "One file", FILE),
+    Operation::delete("/files/{file}", "Deletion of a file", &[Content::json::<FileDeleted>()]),
+    Operation::get("/files/{file}/content", "Content of a file", &[Content::BYTES]),
+    Operation::get("/batches", "List of batches", &[Content::json::<BatchList>()]).with_query(PAGE),
+    Operation::post("/batches", "Batch of requests", &[Content::json::<BatchBody>()], BATCH),
+    Operation::get("/batches/{batch}", "One batch", BATCH),
+    Operation::post("/batches/{batch}/cancel", "Cancellation of a batch", &[], BATCH),
 ];
 
+const FILE: &[Content] = &[Content::json::<FileObject>()];
+const BATCH: &[Content] = &[Content::json::<BatchObject>()];
 const RECORDING: &[Content] = &[Content::form_with_file::<TranscriptionRequest>()];
 const TRANSCRIPTION: &[Content] = &[Content::json::<Transcription>(), Content::TEXT];
 
@@ -81,7 +93,15 @@ mod tests {
         let operations: BTreeSet<_> =
             OPERATIONS.iter().map(|operation| (operation.method(), operation.path())).collect();
         let fixed = FIXED.iter().map(|(method, path, _)| ((*method).to_owned(), *path));
-        let routes = fixed.chain([("GET".to_owned(), "/models/{model}")]).collect();
+        let named = [
+            ("GET", "/models/{model}"),
+            ("GET", "/files/{file}"),
+            ("DELETE", "/files/{file}"),
+            ("GET", "/files/{file}/content"),
+            ("GET", "/batches/{batch}"),
+            ("POST", "/batches/{batch}/cancel"),
+        ];
+        let routes = fixed.chain(named.map(|(method, path)| (method.to_owned(), path))).collect();
         assert_eq!(operations, routes);
         let model = route(&hyper::Method::GET, "/v1/models/m");
         assert!(matches!(model, Some(Ok(Route::Model(name))) if name.as_str() == "m"));

@@ -30,6 +30,31 @@ pub enum Route {
     Speech,
     /// Images for a text.
     ImageGenerations,
+    /// Files and batches.
+    Jobs(JobsRoute),
+}
+
+/// A route of files or batches. Identifiers are as clients send them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JobsRoute {
+    /// List of files.
+    Files,
+    /// Upload of a file.
+    Upload,
+    /// A single file.
+    File(String),
+    /// Deletion of a file.
+    DeleteFile(String),
+    /// Content of a file.
+    Content(String),
+    /// List of batches.
+    Batches,
+    /// Creation of a batch.
+    Create,
+    /// A single batch.
+    Batch(String),
+    /// Cancellation of a batch.
+    Cancel(String),
 }
 
 /// Routes with a fixed path, which follows `/v1`, and a method.
@@ -44,21 +69,48 @@ pub(crate) const FIXED: &[(&str, &str, Route)] = &[
     ("POST", "/audio/translations", Route::Translations),
     ("POST", "/audio/speech", Route::Speech),
     ("POST", "/images/generations", Route::ImageGenerations),
+    ("GET", "/files", Route::Jobs(JobsRoute::Files)),
+    ("POST", "/files", Route::Jobs(JobsRoute::Upload)),
+    ("GET", "/batches", Route::Jobs(JobsRoute::Batches)),
+    ("POST", "/batches", Route::Jobs(JobsRoute::Create)),
 ];
 
 /// The route of a request; `None`: the path is none of this API.
 #[must_use]
 pub fn route(method: &Method, path: &str) -> Option<Result<Route, Failure>> {
     let path = below_account(path).strip_prefix("/v1")?;
-    let fixed = FIXED.iter().find(|(_, fixed, _)| *fixed == path);
-    let (allowed, route) = match fixed {
-        Some((allowed, _, route)) => (*allowed, Ok(route.clone())),
-        None => {
-            let name = path.strip_prefix("/models/")?;
-            ("GET", model_name(name).map(Route::Model).ok_or(Failure::NoSuchModel))
-        }
+    let fixed: Vec<_> = FIXED.iter().filter(|(_, fixed, _)| *fixed == path).collect();
+    let (allowed, route) = match fixed.as_slice() {
+        [(first, ..), others @ ..] => match fixed.iter().find(|(allowed, ..)| *allowed == method.as_str()) {
+            Some((allowed, _, route)) => (*allowed, Ok(route.clone())),
+            None => (if others.is_empty() { *first } else { "GET, POST" }, Ok(Route::Models)), // another method
+        },
+        [] => match path.strip_prefix("/models/") {
+            Some(name) => ("GET", model_name(name).map(Route::Model).ok_or(Failure::NoSuchModel)),
+            None => return jobs_route(method, path).map(|route| route.map(Route::Jobs)),
+        },
     };
     Some(if method.as_str() == allowed { route } else { Err(Failure::MethodNotAllowed { allowed }) })
+}
+
+/// The route of a single file or batch.
+fn jobs_route(method: &Method, path: &str) -> Option<Result<JobsRoute, Failure>> {
+    let of_files = path.strip_prefix("/files/");
+    let rest = of_files.or_else(|| path.strip_prefix("/batches/"))?;
+    let (id, action) = rest.split_once('/').map_or((rest, None), |(id, action)| (id, Some(action)));
+    if id.is_empty() {
+        return None;
+    }
+    let (allowed, route): (_, fn(String) -> JobsRoute) = match (of_files.is_some(), action, method.as_str()) {
+        (true, None, "DELETE") => ("DELETE", JobsRoute::DeleteFile),
+        (true, None, "GET") => ("GET", JobsRoute::File),
+        (true, None, _) => ("GET, DELETE", JobsRoute::File),
+        (true, Some("content"), _) => ("GET", JobsRoute::Content),
+        (false, None, _) => ("GET", JobsRoute::Batch),
+        (false, Some("cancel"), _) => ("POST", JobsRoute::Cancel),
+        (_, Some(_), _) => return None,
+    };
+    Some(if method.as_str() == allowed { Ok(route(id.to_owned())) } else { Err(Failure::MethodNotAllowed { allowed }) })
 }
 
 #[cfg(test)]
@@ -98,6 +150,20 @@ mod tests {
             ("POST", "/v1/audio/translations", "Translations"),
             ("POST", "/v1/audio/speech", "Speech"),
             ("POST", "/v1/images/generations", "ImageGenerations"),
+            ("GET", "/v1/files", "Jobs(Files)"),
+            ("POST", "/v1/files", "Jobs(Upload)"),
+            ("PUT", "/v1/files", "MethodNotAllowed { allowed: \"GET, POST\" }"),
+            ("GET", "/v1/files/file-1", "Jobs(File(\"file-1\"))"),
+            ("DELETE", "/v1/files/file-1", "Jobs(DeleteFile(\"file-1\"))"),
+            ("POST", "/v1/files/file-1", "MethodNotAllowed { allowed: \"GET, DELETE\" }"),
+            ("GET", "/v1/files/file-1/content", "Jobs(Content(\"file-1\"))"),
+            ("GET", "/v1/files/file-1/other", "none"),
+            ("GET", "/v1/files/", "none"),
+            ("POST", "/v1/batches", "Jobs(Create)"),
+            ("GET", "/client/v4/accounts/x/ai/v1/batches", "Jobs(Batches)"),
+            ("GET", "/v1/batches/batch_1", "Jobs(Batch(\"batch_1\"))"),
+            ("POST", "/v1/batches/batch_1/cancel", "Jobs(Cancel(\"batch_1\"))"),
+            ("GET", "/v1/batches/batch_1/cancel", "MethodNotAllowed { allowed: \"POST\" }"),
             ("POST", "/v1/messages", "none"),
             ("POST", "/ai/run/cowsay", "none"),
             ("POST", "/client/v4/accounts//ai/v1/embeddings", "none"),

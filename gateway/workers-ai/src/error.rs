@@ -12,6 +12,8 @@ fn code(failure: &Failure) -> u32 {
         Failure::TooManyRequests { .. }
         | Failure::QueueFull { .. }
         | Failure::NodeBusy
+        | Failure::JobsFull
+        | Failure::JobsUnavailable
         | Failure::UsageNotKept
         | Failure::AnswerNotKept
         | Failure::CannotStart { .. }
@@ -22,7 +24,11 @@ fn code(failure: &Failure) -> u32 {
         | Failure::NoFittingGpu => 3040,
         Failure::Raised | Failure::AnswerNotSendable(_) => 3043,
         Failure::Died | Failure::SuccessorDied | Failure::Cancelled => 3050,
-        Failure::NoHost | Failure::BodyEncoded { .. } | Failure::BadRequest(_) | Failure::InvalidRequest(_) => 5004,
+        Failure::NoHost
+        | Failure::BodyEncoded { .. }
+        | Failure::BadRequest(_)
+        | Failure::InvalidRequest(_)
+        | Failure::NoSuchJob(_) => 5004,
         Failure::NoSuchModel => 5007,
         Failure::NoSuchRoute => 7000,
         Failure::MethodNotAllowed { .. } => 7001,
@@ -77,6 +83,9 @@ mod tests {
             Failure::ModelNotAllowed,
             Failure::TooManyRequests { retry_after: Duration::from_millis(300) },
             Failure::NoSuchModel,
+            Failure::NoSuchJob("request"),
+            Failure::JobsFull,
+            Failure::JobsUnavailable,
             Failure::BadRequest("text is missing".into()),
             Failure::BodyTimeout,
             Failure::BodyTooLarge { limit: 1024 },

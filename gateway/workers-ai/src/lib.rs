@@ -9,6 +9,7 @@ mod events;
 mod image;
 mod media;
 mod operations;
+mod queue;
 mod rerank;
 mod routes;
 mod speech;
@@ -22,6 +23,10 @@ pub use events::StreamEncoder;
 pub use image::{ImageRequest, image_request};
 pub use media::{accepts_images, accepts_json_alone, audio_answer, decode_file, image_answer};
 pub use operations::API;
+pub use queue::{
+    QueueAnswer, QueueAnswers, QueueRequest, QueueUsage, Queued, asks_for_queue, polled_id, queue_answer,
+    queue_request, without_reference,
+};
 pub use rerank::{RerankRequest, rerank_answer, rerank_request};
 pub use routes::model_of;
 pub use speech::{SpeechRequest, speech_request};

@@ -3,11 +3,12 @@
 use crate::embedding::{EmbeddingAnswer, EmbeddingBody};
 use crate::image::ImageBody;
 use crate::media::{Picture, Sound};
+use crate::queue::{QueueAnswers, QueueBody, Queued};
 use crate::rerank::{RerankAnswer, RerankBody};
 use crate::speech::SpeechBody;
 use crate::text::{TextAnswer, TextRequest};
 use crate::transcription::{TranscriptionAnswer, TranscriptionBody};
-use omni_codec::openapi::{ACCOUNT, Api, Content, NODE, Operation, Server};
+use omni_codec::openapi::{ACCOUNT, Api, Content, NODE, Operation, Parameter, Server, schema_of};
 use schemars::JsonSchema;
 use serde_json::Value;
 
@@ -33,7 +34,14 @@ const OPERATIONS: &[Operation] = &[Operation::post(
     "Request to a model",
     &[Content::json::<RunRequest>(), Content::BYTES],
     &[Content::json::<Enveloped<RunResult>>(), Content::EVENTS, Content::BYTES],
-)];
+)
+.with_query(QUEUE)];
+
+const QUEUE: &[Parameter] = &[Parameter {
+    name: "queueRequest",
+    description: "True: the body has requests to be queued, or the identifier of such",
+    schema: schema_of::<bool>,
+}];
 
 /// Request to a model, in the form of its kind.
 #[derive(Debug, JsonSchema)]
@@ -52,6 +60,8 @@ enum RunRequest {
     Speech(SpeechBody),
     /// Image for a text.
     Image(ImageBody),
+    /// Requests to be queued, or the question for their answers.
+    Queue(QueueBody),
     /// Any value, for a model of no kind.
     Other(Value),
 }
@@ -73,6 +83,10 @@ enum RunResult {
     Speech(Sound<'static>),
     /// Image for a text.
     Image(Picture<'static>),
+    /// State of queued requests.
+    Queued(Queued),
+    /// Answers of queued requests.
+    QueueAnswers(QueueAnswers),
     /// Any value, from a model of no kind.
     Other(Value),
 }

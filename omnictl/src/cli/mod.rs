@@ -230,6 +230,19 @@ Examples:
         #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = duration::parse)]
         since: Duration,
     },
+    /// Show the batches that clients have left with the node, or cancel one
+    #[command(after_help = "\
+The newest 100, of all owners. FAILED are requests with another response than one of success, or with
+none for good. A batch that is cancelled keeps the results it has.
+
+Examples:
+  omnictl jobs
+  omnictl jobs show batch_019c8b7e5d3a7c3d8f1e2a4b6c8d0e1f
+  omnictl jobs -o json | jq '[.jobs[] | select(.status == \"in_progress\")] | length'")]
+    Jobs {
+        #[command(subcommand)]
+        command: Option<JobsCommand>,
+    },
     /// Show the GPUs, and the models on them
     #[command(after_help = "\
 USED is what anybody has on the card, as the driver says; RESIDENT what models have there, within
@@ -287,6 +300,23 @@ Examples:
     Upgrade,
     /// Print the versions of omnictl and of the daemon
     Version,
+}
+
+/// Action of `omnictl jobs`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobsCommand {
+    /// Show one batch, and the faults of its file
+    Show {
+        /// The batch
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+    /// Cancel a batch
+    Cancel {
+        /// The batch
+        #[arg(value_name = "ID")]
+        id: String,
+    },
 }
 
 const LIFECYCLE: &str = "\

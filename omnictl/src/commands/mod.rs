@@ -12,6 +12,7 @@ mod follow;
 mod gpu;
 mod history;
 mod init;
+mod jobs;
 mod lifecycle;
 mod list;
 mod logs;
@@ -70,6 +71,7 @@ pub(crate) fn run(cli: Cli, out: Out<'_>) -> Result<Exit, Failure> {
         Command::Explain { model } => on_node(explain::run(context, &model)),
         Command::Top { once } => on_node(top::run(context, once)),
         Command::Usage { since } => on_node(usage::run(context, since)),
+        Command::Jobs { command } => on_node(jobs::run(context, command)),
         Command::Gpu => on_node(gpu::run(context)),
         Command::Upgrade => on_node(upgrade::run(context)),
         Command::Version => on_node(version::run(context)),

@@ -21,16 +21,21 @@
 //! | `GET /v1/top` | [`Top`] |
 //! | `GET /v1/gpus` | [`Gpus`] |
 //! | `GET /v1/usage?since=UNIX_MS` | [`UsageSummary`] |
+//! | `GET /v1/jobs` | [`Jobs`] |
+//! | `GET /v1/jobs/{job}` | [`Job`] |
+//! | `POST /v1/jobs/{job}/cancel` | [`Job`] after the cancellation |
 //! | `GET /openapi.json` | the OpenAPI document of all this |
 
 mod explain;
 mod gpu;
+mod jobs;
 mod model;
 mod usage;
 mod versions;
 
 pub use explain::{Because, Budget, Budgets, Explain};
 pub use gpu::{Gpu, GpuInstance, Gpus, Residency};
+pub use jobs::{Job, Jobs};
 pub use model::{Directory, Generation, Instance, Model, Role, State, Stop, StopReason};
 pub use usage::{UsageRow, UsageSummary};
 pub use versions::{History, Version};

@@ -4,6 +4,7 @@
 mod capacity;
 pub mod control;
 pub mod control_socket;
+mod jobs_metrics;
 mod metrics;
 pub mod monitoring;
 mod openapi;

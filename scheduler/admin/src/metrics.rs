@@ -1,10 +1,12 @@
 //! Registry of all metrics. No label is unbounded: models are directories on this node, usage units are checked words.
 
+use crate::jobs_metrics::JobsCollector;
 use crate::usage_metrics::UsageCollector;
 use omni_auth::TokenMetrics;
 use omni_body::BodyMetrics;
 use omni_capacity::CapacityMetrics;
 use omni_gpu::GpuMetrics;
+use omni_inference::JobsHandle;
 use omni_ingress::HttpMetrics;
 use omni_supervisor::metrics::NodeMetrics;
 use omni_usage::UsageRecorder;
@@ -94,6 +96,11 @@ impl Metrics {
         self.registry.register_collector(Box::new(UsageCollector(recorder)));
     }
 
+    /// Adds the counts of batch jobs.
+    pub fn jobs(&mut self, jobs: JobsHandle) {
+        self.registry.register_collector(Box::new(JobsCollector(jobs)));
+    }
+
     /// Handles for the node.
     #[must_use]
     pub fn of_node(&self) -> NodeMetrics {
@@ -105,6 +112,7 @@ impl Metrics {
 mod tests {
     use super::*;
     use omni_control_api::{Gpu, GpuInstance, Gpus, Residency, State};
+    use omni_inference::StoreState;
     use omni_policy::capacity::{Amounts, Resource, View};
     use omni_supervisor::metrics::{Api, ModelMetrics};
     use omni_usage::{UsageSettings, WhenFull};
@@ -118,6 +126,7 @@ mod tests {
         let (spool, log) = (dir.path().join("spool"), dir.path().join("log"));
         let settings = UsageSettings { spool, log, keep: 1, when_full: WhenFull::Lose, sink: None };
         metrics.usage(Arc::new(UsageRecorder::open(settings).unwrap()));
+        metrics.jobs(JobsHandle::new(tokio::sync::watch::channel(StoreState::Closed).1, Arc::default()));
         let model = metrics.of_node().of_model("cowsay");
         model.outcomes(Api::WorkersAi).ok.inc();
         model.state(State::Ready, [State::Ready, State::Ready, State::Draining].into_iter());

@@ -6,11 +6,22 @@ use crate::forward::Listener;
 use crate::refusal::refuse_and_skip;
 use crate::state::RunApi;
 use hyper::body::Incoming;
+use hyper::http::Extensions;
 use hyper::{Request, Response};
-use omni_auth::{Admission, Tokens};
+use omni_auth::{Admission, TokenHolder, Tokens};
+use omni_config::name::ModelName;
 use omni_ingress::{AlreadyAdmitted, ResponseGuard};
+use omni_request_error::Failure;
 use omni_workers_ai::model_of;
 use std::sync::Arc;
+
+/// Extension of a request that is an item of a batch. Only [`DataApi::serve_item`] sets it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BatchItem;
+
+/// Extension of the response to an item of a batch that failed.
+#[derive(Debug, Clone)]
+pub struct ItemFailure(pub Failure);
 
 /// State of the data listener.
 #[derive(Debug)]
@@ -35,6 +46,29 @@ impl DataApi {
                 Err(failure) => return refuse_and_skip(request, &failure).await,
             },
         };
+        self.serve_for(holder, request).await
+    }
+
+    /// Serves an item of a batch: without a token, as its owner has shown it, and without a quota, as nobody waits for it. The response
+    /// to one that failed has an [`ItemFailure`].
+    pub async fn serve_item(&self, owner: &str, mut request: Request<Incoming>) -> Response<AnswerBody> {
+        let refusal = if self.run.node().is_handed_over() {
+            Some(Failure::ShuttingDown)
+        } else {
+            // The token may have been removed since.
+            self.tokens.as_ref().filter(|tokens| tokens.holder(owner).is_none()).map(|_| Failure::Unauthorized)
+        };
+        if let Some(failure) = refusal {
+            let mut response = refuse_and_skip(request, &failure).await;
+            response.extensions_mut().insert(ItemFailure(failure));
+            return response;
+        }
+        request.extensions_mut().insert(BatchItem);
+        self.serve_for(self.tokens.as_ref().and_then(|tokens| tokens.holder(owner)), request).await
+    }
+
+    /// Serves a request of the holder of a token.
+    async fn serve_for(&self, holder: Option<&Arc<TokenHolder>>, request: Request<Incoming>) -> Response<AnswerBody> {
         match ApiRoute::of(request.method(), request.uri().path()) {
             None => {}
             Some(Ok(route)) => return api::serve(&self.run, route, holder, request).await,
@@ -45,18 +79,32 @@ impl DataApi {
             Err(failure) => return refuse_and_skip(request, &failure).await,
         };
         let Some(holder) = holder else { return self.run.run(Listener::Data, (name.as_str(), None), request).await };
-        let admission = match request.extensions().get::<AlreadyAdmitted>() {
-            None => Admission::New,
-            Some(AlreadyAdmitted) => Admission::Forwarded,
-        };
-        match holder.admit(&name, admission) {
+        match admit(holder, &name, request.extensions()) {
             Err(failure) => refuse_and_skip(request, &failure).await,
-            Ok(admitted) => {
-                let guard = ResponseGuard::new(admitted); // until the response was written
+            Ok(guard) => {
                 let mut response = self.run.run(Listener::Data, (name.as_str(), Some(holder)), request).await;
-                response.extensions_mut().insert(guard);
+                if let Some(guard) = guard {
+                    response.extensions_mut().insert(guard);
+                }
                 response
             }
         }
     }
+}
+
+/// Admits a request to a model within the quota of its token. Returns the guard of its place, to be held until the response was written;
+/// an item of a batch has none.
+pub(crate) fn admit(
+    holder: &Arc<TokenHolder>,
+    name: &ModelName,
+    extensions: &Extensions,
+) -> Result<Option<ResponseGuard>, Failure> {
+    if extensions.get::<BatchItem>().is_some() {
+        return if holder.may_use(name) { Ok(None) } else { Err(Failure::ModelNotAllowed) };
+    }
+    let admission = match extensions.get::<AlreadyAdmitted>() {
+        None => Admission::New,
+        Some(AlreadyAdmitted) => Admission::Forwarded,
+    };
+    Ok(Some(ResponseGuard::new(holder.admit(name, admission)?)))
 }

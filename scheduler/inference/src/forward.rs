@@ -5,6 +5,7 @@
 //! request chooses the listener: only the control API knows that a request came by the control socket.
 
 use crate::answer::AnswerBody;
+use crate::data::BatchItem;
 use crate::head::{REQUEST_ID, TIMEOUT};
 use crate::refusal::refuse;
 use hyper::body::{Body, Incoming};
@@ -77,6 +78,9 @@ impl Forwarder {
         id: &[u8],
         deadline: Instant,
     ) -> Result<Response<AnswerBody>, Failure> {
+        if parts.extensions.get::<BatchItem>().is_some() {
+            return Err(Failure::ShuttingDown); // it has no token to show; the successor's store has it
+        }
         let body = received_body(body, upload)?;
         let mut parts = parts.clone();
         if let Ok(id) = HeaderValue::from_bytes(id) {

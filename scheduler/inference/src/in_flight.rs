@@ -8,6 +8,7 @@ use omni_policy::dispatch::RequestId;
 use omni_request_error::Failure;
 use omni_supervisor::metrics::Api;
 use omni_supervisor::model::Model;
+use omni_supervisor::model::interactive::InteractiveRequest;
 use omni_usage::{Outcome, Tokens, Units};
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,6 +31,8 @@ pub(crate) struct InFlightRequest {
     outcome: PendingOutcome,
     /// `None` once its record is written.
     attempt: Option<Box<Attempt>>,
+    /// Place among the requests that clients wait for; `None`: it is an item of a batch.
+    _interactive: Option<InteractiveRequest>,
 }
 
 impl InFlightRequest {
@@ -40,11 +43,22 @@ impl InFlightRequest {
         arrived: Instant,
         deadline: Instant,
         permit: Option<BodyPermit>,
-        attempt: Attempt,
+        (attempt, is_item): (Attempt, bool),
     ) -> Self {
         let (outcome, attempt) = (PendingOutcome::new(model, api, arrived), Some(Box::new(attempt)));
         let reason = Some(CancelReason::ClientGone);
-        Self { id, deadline, reason, unacknowledged: 0, permit, expiry: None, outcome, attempt }
+        let interactive = (!is_item).then(|| model.interactive.begin());
+        Self {
+            id,
+            deadline,
+            reason,
+            unacknowledged: 0,
+            permit,
+            expiry: None,
+            outcome,
+            attempt,
+            _interactive: interactive,
+        }
     }
 
     /// Cancels the request at its deadline if it has not ended by then. A streamed answer needs this: its body is

@@ -25,7 +25,8 @@ mod templates;
 
 pub use answer::AnswerBody;
 pub use api::APIS;
-pub use data::DataApi;
+pub use api::jobs::{JobCounts, JobsHandle, StoreState};
+pub use data::{DataApi, ItemFailure};
 pub use forward::{Forwarder, Listener};
 pub use refusal::refuse;
 pub use state::RunApi;

@@ -94,6 +94,9 @@ fn count(model: &Model, api: Api, failure: &Failure) {
         | Failure::NoSuchRoute
         | Failure::MethodNotAllowed { .. }
         | Failure::NoSuchModel
+        | Failure::NoSuchJob(_)
+        | Failure::JobsFull
+        | Failure::JobsUnavailable
         | Failure::Unauthorized
         | Failure::ModelNotAllowed
         | Failure::TooManyRequests { .. }

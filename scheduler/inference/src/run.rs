@@ -5,10 +5,12 @@ use crate::api::TextCodec;
 use crate::api::call::{Call, ModelInput};
 use crate::api::embeddings::native_embeddings;
 use crate::api::images::native_images;
+use crate::api::jobs::queue;
 use crate::api::rerank::native_rerank;
 use crate::api::speech::native_speech;
 use crate::api::text::TextRequest;
 use crate::api::transcription::native_transcription;
+use crate::data::{BatchItem, ItemFailure};
 use crate::forward::Listener;
 use crate::head::{request_id, timeout};
 use crate::outcome::count_failure;
@@ -47,8 +49,15 @@ impl RunApi {
         let (parts, body) = request.into_parts();
         let id = request_id(&parts.headers);
         let mut body = IncomingBody::Unread(body);
+        let refused = |failure: Failure| {
+            let mut response = error_response(&failure).map(AnswerBody::full);
+            if parts.extensions.get::<BatchItem>().is_some() {
+                response.extensions_mut().insert(ItemFailure(failure));
+            }
+            response
+        };
         let response = match self.find(name).await {
-            Err(failure) => error_response(&failure).map(AnswerBody::full),
+            Err(failure) => refused(failure),
             Ok(model) => {
                 let (parts, id, arrived) = (&parts, id.as_bytes(), Instant::now());
                 let caller = Caller { listener, parts, id, arrived, holder, usage: &self.usage };
@@ -57,7 +66,7 @@ impl RunApi {
                     Ok(response) => response,
                     Err(failure) => {
                         count_failure(&model, Api::WorkersAi, &failure, id);
-                        error_response(&failure).map(AnswerBody::full)
+                        refused(failure)
                     }
                 }
             }
@@ -73,6 +82,9 @@ impl ModelRequest<'_> {
         let deadline = self.caller.arrived + timeout(&self.caller.parts.headers, &content)?;
         let received = self.receive(incoming, &content, deadline).await?;
         let Self { api, caller, model } = *self;
+        if let Some(response) = queue::serve(api, &caller, model.name.as_str(), &received.body).await? {
+            return Ok(response);
+        }
         let content = &*content;
         let kind = content.manifest.model.kind;
         let mut call = Call {

@@ -1,6 +1,7 @@
 //! State of the APIs: the models of a node, the way to the successor, and what is kept for requests.
 
 use crate::answer::AnswerBody;
+use crate::api::jobs::JobsHandle;
 use crate::arrivals::Arrivals;
 use crate::forward::Forwarder;
 use crate::submission::Caller;
@@ -30,6 +31,8 @@ pub struct RunApi {
     pub(crate) arrivals: Arrivals,
     /// Takes a record of each attempt at a request.
     pub(crate) usage: Arc<UsageRecorder>,
+    /// Batch jobs; `None`: the node takes none.
+    jobs: Option<JobsHandle>,
     /// Start of this API, in seconds since 1970.
     pub(crate) since: u64,
 }
@@ -40,7 +43,19 @@ impl RunApi {
     #[must_use]
     pub fn new(node: Arc<Node>, forwarder: Forwarder, budget: Arc<BodyBudget>, usage: Arc<UsageRecorder>) -> Self {
         let templates = Templates::new(node.launcher.clone());
-        Self { node, forwarder, templates, arrivals: Arrivals::new(budget), usage, since: unix_ms() / 1000 }
+        Self { node, forwarder, templates, arrivals: Arrivals::new(budget), usage, jobs: None, since: unix_ms() / 1000 }
+    }
+
+    /// The same API with batch jobs.
+    #[must_use]
+    pub fn with_jobs(self, jobs: Option<JobsHandle>) -> Self {
+        Self { jobs, ..self }
+    }
+
+    /// Batch jobs; `None`: the node takes none.
+    #[must_use]
+    pub fn jobs(&self) -> Option<&JobsHandle> {
+        self.jobs.as_ref()
     }
 
     /// The node.

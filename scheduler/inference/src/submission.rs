@@ -2,6 +2,7 @@
 
 use crate::attempt::Attempt;
 use crate::batch::batch_cost;
+use crate::data::BatchItem;
 use crate::forward::Listener;
 use crate::head::{self, priority};
 use crate::in_flight::InFlightRequest;
@@ -88,6 +89,8 @@ impl Caller<'_> {
         let attempt = Attempt::new(self.usage, (self.id, self.holder), at, execution.clone(), (has_gpu, bytes_in));
         let request = EngineRequest { head, body, deadline, reply: sender, execution };
         let submission = Submission { id, priority, session, cost, request };
+        let is_item = self.parts.extensions.get::<BatchItem>().is_some();
+        let attempt = (attempt, is_item);
         let mut request = InFlightRequest::new(model, (api, id), self.arrived, deadline, permit, attempt);
         if let Err(failure) = model.submit(Box::new(submission)) {
             request.on_not_sent();

@@ -26,6 +26,7 @@ use omni_inference::RunApi;
 use omni_ingress::descriptors::{self, ClientShare};
 use omni_ingress::tls::{Tls, TlsAcceptor};
 use omni_ingress::{InheritedConnections, ListenerPhase, serve};
+use omni_jobs_executor::JobsSetup;
 use omni_log::Kind;
 use omni_store::StateStore;
 use omni_supervisor::clock::Clock;
@@ -82,7 +83,7 @@ impl Daemon {
         };
         let unfinished = inheritance.as_ref().map(|inheritance| inheritance.unfinished.clone());
         let (state, persisted) = StateStore::open(&directories.own_state()).map_err(io::Error::other)?;
-        let Prepared { configs, started, metrics, gpu, capacity, watchdog, tokens, budget } = prepared;
+        let Prepared { configs, started, mut metrics, gpu, capacity, watchdog, tokens, budget } = prepared;
         let (config, clock, models) = (Arc::new(config), Clock::since(started), directories.models.clone());
         let parts = NodeParts {
             config: Arc::clone(&config),
@@ -100,13 +101,19 @@ impl Daemon {
         let node = Node::start(parts, persisted, unfinished).await;
         let control_socket = directories.own_runtime().join(CONTROL_SOCKET);
         let forwarder = Forwarder::new(Arc::clone(&node), Arc::clone(&budget), control_socket.clone());
-        let run = Arc::new(RunApi::new(Arc::clone(&node), forwarder, Arc::clone(&budget), usage));
+        let (jobs, jobs_handle) = JobsSetup::from_config(&config.jobs, directories.own_state().join("jobs")).unzip();
+        if let Some(handle) = &jobs_handle {
+            metrics.jobs(handle.clone());
+        }
+        let run = RunApi::new(Arc::clone(&node), forwarder, Arc::clone(&budget), usage);
+        let run = Arc::new(run.with_jobs(jobs_handle));
         let (senders, data_inherited, admin_inherited) =
             InheritedSenders::new(share.connections, ADMIN_CONNECTIONS as usize);
         let (listen, acceptor) = (tcp.listen, tls.as_ref().map(Tls::acceptor));
         let (sender, receiver) = mpsc::channel(1);
         let owners = Arc::new(Owners { uid: geteuid().as_raw(), gid: getegid().as_raw(), admins });
         let data = Arc::new(DataApi { run: Arc::clone(&run), tokens });
+        let jobs = jobs.map(|jobs| jobs.start(Arc::clone(&data)));
         let (upgrades, shown) = (sender.clone(), addresses.clone());
         let control = Control { run, config, models, clock, gpu, budget, addresses: shown, upgrades, owners };
         let page = Page::start(control.clone(), Arc::clone(&data), capacity);
@@ -133,6 +140,7 @@ impl Daemon {
             program,
             config_summary,
             http,
+            jobs,
             control,
             listeners: Some(own_listeners),
             upgrades: Upgrades { sender, receiver, reload: JoinSet::new() },

@@ -29,6 +29,7 @@ use omni_config::node::NodeConfig;
 use omni_config::tokens::Token;
 use omni_ingress::ListenerPhase;
 use omni_ingress::tls::Tls;
+use omni_jobs_executor::JobsService;
 use omni_policy::single::Fault;
 use omni_supervisor::node::Node;
 use omni_takeover::Listeners;
@@ -99,6 +100,8 @@ struct Daemon {
     /// Summary of the configuration, which a successor compares with its own.
     config_summary: Value,
     http: HttpServers,
+    /// Batch jobs; `None`: the node takes none.
+    jobs: Option<JobsService>,
     control: ControlServer,
     /// Sockets and lock for a successor; `None` once it has them.
     listeners: Option<Listeners>,

@@ -14,7 +14,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 impl Daemon {
     /// Finishes open requests, and stops the models unless they are left to another scheduler.
     pub(super) async fn shut_down(self, ending: Ending, signals: &mut Signals) {
-        let Self { node, directories, mut http, control, listeners, .. } = self;
+        let Self { node, directories, mut http, jobs, control, listeners, .. } = self;
         control.stop_accepting();
         // Clients are refused once the last descriptor of a socket is closed.
         let lock = listeners.map(|Listeners { lock, data: _, admin: _, control: _ }| lock);
@@ -22,6 +22,9 @@ impl Daemon {
             service::stopping();
         }
         let finish = async {
+            if let Some(jobs) = jobs {
+                jobs.close().await; // what is in flight waits for the next scheduler
+            }
             http.data_phase.send_replace(ListenerPhase::Closing);
             let limit = match ending {
                 Ending::Stop | Ending::Fault(_) => {

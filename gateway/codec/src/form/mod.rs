@@ -7,6 +7,9 @@
 //! Invariants: contents are parts of the body, never copies; time is linear in the body's length.
 
 mod head;
+mod stream;
+
+pub use stream::{FormEvent, FormReader};
 
 use head::{Head, parameters};
 use omni_request_error::InvalidRequest;

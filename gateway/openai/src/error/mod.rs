@@ -69,6 +69,9 @@ fn code(failure: &Failure) -> Option<&'static str> {
         | Failure::OtherSite
         | Failure::HeadTooLarge
         | Failure::TooManyRequests { .. }
+        | Failure::NoSuchJob(_)
+        | Failure::JobsFull
+        | Failure::JobsUnavailable
         | Failure::BadRequest(_)
         | Failure::BodyTimeout
         | Failure::BodyEncoded { .. }
@@ -100,6 +103,7 @@ fn code_of_status(status: u16) -> Option<&'static str> {
         413 | 431 => Some("request_too_large"),
         429 => Some("rate_limit_exceeded"),
         503 => Some("service_unavailable"),
+        507 => Some("insufficient_storage"),
         500.. => Some("server_error"),
         _ => None,
     }

@@ -1,6 +1,7 @@
 //! Control API on `<runtime-dir>/control/control.sock`, which `omnictl` uses through the link `<runtime-dir>/control.sock`.
 //! Its values are in `omni-control-api`.
 
+mod jobs;
 mod logs;
 mod refusal;
 mod route;
@@ -131,6 +132,9 @@ async fn answer(
         Route::Top => Ok(json(&top(node).await)),
         Route::Gpus => Ok(json(&control.gpu.view())),
         Route::Usage => usage::usage(control.run.usage().log_dir(), parameter(query, "since")).await,
+        Route::Jobs => jobs::list(control).await,
+        Route::Job(id) => jobs::show(control, id).await,
+        Route::CancelJob(id) => jobs::cancel(control, id).await,
         Route::Model(name, endpoint) => match endpoint {
             ModelEndpoint::State => find(node, name).await.map(|model| json(&model.view())),
             ModelEndpoint::Manifest => find(node, name).await.and_then(|model| manifest(&model)),

@@ -20,6 +20,12 @@ pub(super) enum Route<'a> {
     Gpus,
     /// Usage by model and token.
     Usage,
+    /// Batches.
+    Jobs,
+    /// One batch.
+    Job(&'a str),
+    /// Cancellation of a batch.
+    CancelJob(&'a str),
     /// Endpoint of a model, whose name is still encoded.
     Model(&'a str, ModelEndpoint),
 }
@@ -60,6 +66,7 @@ const FIXED: &[(&str, Route<'static>)] = &[
     ("/v1/top", Route::Top),
     ("/v1/gpus", Route::Gpus),
     ("/v1/usage", Route::Usage),
+    ("/v1/jobs", Route::Jobs),
 ];
 /// Ends of the routes that begin with `/v1/models/` and a name.
 const ENDPOINTS: &[(&str, ModelEndpoint)] = &[
@@ -81,6 +88,12 @@ impl<'a> Route<'a> {
     pub(super) fn parse(path: &'a str) -> Option<Self> {
         if let Some((_, route)) = FIXED.iter().find(|(known, _)| *known == path) {
             return Some(*route);
+        }
+        if let Some(id) = path.strip_prefix("/v1/jobs/") {
+            let cancelled = id.strip_suffix("/cancel");
+            let id = cancelled.unwrap_or(id);
+            let is_id = !id.is_empty() && !id.contains('/');
+            return is_id.then_some(if cancelled.is_some() { Self::CancelJob(id) } else { Self::Job(id) });
         }
         let rest = path.strip_prefix("/v1/models/")?;
         let (name, endpoint) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -110,10 +123,15 @@ impl<'a> Route<'a> {
     /// Method and role that the route requires.
     pub(super) fn requires(self) -> (Method, Role) {
         match self {
-            Self::OpenApi | Self::Node | Self::Models | Self::Top | Self::Gpus | Self::Usage => {
-                (Method::GET, Role::Read)
-            }
-            Self::Upgrade => (Method::POST, Role::Write),
+            Self::OpenApi
+            | Self::Node
+            | Self::Models
+            | Self::Top
+            | Self::Gpus
+            | Self::Usage
+            | Self::Jobs
+            | Self::Job(_) => (Method::GET, Role::Read),
+            Self::Upgrade | Self::CancelJob(_) => (Method::POST, Role::Write),
             Self::Model(_, endpoint) => match endpoint {
                 ModelEndpoint::State
                 | ModelEndpoint::Manifest
@@ -145,19 +163,30 @@ mod tests {
         let documented: BTreeSet<_> =
             operations.map(|operation| (operation.path().to_owned(), operation.method())).collect();
         let fixed = FIXED.iter().map(|(path, _)| (*path).to_owned()).filter(|path| path != "/openapi.json");
+        let of_jobs = ["", "/cancel"].map(|end| format!("/v1/jobs/{{job}}{end}"));
         let of_models = ENDPOINTS.iter().map(|(end, _)| format!("/v1/models/{{model}}{end}"));
         let route = |path: String| {
             let (method, role) = Route::parse(&path).unwrap_or_else(|| panic!("{path}")).requires();
             assert_eq!(role == Role::Read, method == Method::GET, "{path}");
             (path, method.to_string())
         };
-        assert_eq!(documented, fixed.chain(of_models).map(route).collect());
+        assert_eq!(documented, fixed.chain(of_jobs).chain(of_models).map(route).collect());
     }
 
     #[test]
     fn a_model_name_is_one_segment() {
         assert_eq!(Route::parse("/v1/models/@cf%2Fx/stop"), Some(Route::Model("@cf%2Fx", ModelEndpoint::Stop)));
-        for none in ["", "/", "/v1", "/v1/models/a/b/stop", "/v1/node/upgrade/", "//v1/node", "/v1/models/a/kill"] {
+        for none in [
+            "",
+            "/",
+            "/v1",
+            "/v1/models/a/b/stop",
+            "/v1/node/upgrade/",
+            "//v1/node",
+            "/v1/models/a/kill",
+            "/v1/jobs/",
+            "/v1/jobs/a/b",
+        ] {
             assert_eq!(Route::parse(none), None, "{none}");
         }
     }

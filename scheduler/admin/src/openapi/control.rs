@@ -1,7 +1,9 @@
 //! Operations of the control API.
 
 use omni_codec::openapi::{Api, Content, Operation, Parameter, Server, schema_of};
-use omni_control_api::{Explain, Gpus, History, LogEntry, Model, Models, Node, Problem, Top, Upgrade, UsageSummary};
+use omni_control_api::{
+    Explain, Gpus, History, Job, Jobs, LogEntry, Model, Models, Node, Problem, Top, Upgrade, UsageSummary,
+};
 use serde_json::{Map, Value};
 
 /// The control socket.
@@ -34,6 +36,7 @@ pub(crate) const RUN: Api = Api {
 
 const ANY: &[Content] = &[Content::json::<Value>(), Content::BYTES];
 const MODEL: &[Content] = &[Content::json::<Model>()];
+const JOB: &[Content] = &[Content::json::<Job>()];
 const LINES: &[Content] = &[Content::of::<LogEntry>("application/x-ndjson")];
 
 const OPERATIONS: &[Operation] = &[
@@ -57,6 +60,9 @@ const OPERATIONS: &[Operation] = &[
         description: "Attempts that ended then or later, in milliseconds since 1970; all if absent",
         schema: schema_of::<u64>,
     }]),
+    Operation::get("/v1/jobs", "The newest batches of all owners", &[Content::json::<Jobs>()]),
+    Operation::get("/v1/jobs/{job}", "One batch", JOB),
+    Operation::post("/v1/jobs/{job}/cancel", "Cancel a batch; its results so far are kept", &[], JOB),
     Operation::get("/v1/models/{model}", "One model", MODEL),
     Operation::get(
         "/v1/models/{model}/manifest",

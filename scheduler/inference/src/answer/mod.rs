@@ -1,5 +1,6 @@
 //! Response to a model's answer: envelope, bytes, or server-sent events.
 
+use crate::api::jobs::FileBody;
 use crate::generation::stream::GenerationBody;
 use crate::head::REQUEST_ID;
 use crate::in_flight::InFlightRequest;
@@ -40,6 +41,8 @@ pub enum AnswerStream {
     Model(StreamBody),
     /// Generated text, in the form of any API.
     Generation(GenerationBody),
+    /// Content of a file.
+    File(FileBody),
 }
 
 impl Body for AnswerStream {
@@ -50,6 +53,7 @@ impl Body for AnswerStream {
         match self.get_mut() {
             Self::Model(body) => Pin::new(body).poll_frame(context),
             Self::Generation(body) => Pin::new(body).poll_frame(context),
+            Self::File(body) => Pin::new(body).poll_frame(context),
         }
     }
 
@@ -57,6 +61,7 @@ impl Body for AnswerStream {
         match self {
             Self::Model(body) => body.size_hint(),
             Self::Generation(body) => body.size_hint(),
+            Self::File(body) => body.size_hint(),
         }
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod call;
 mod count;
 pub(crate) mod embeddings;
 pub(crate) mod images;
+pub(crate) mod jobs;
 mod models;
 pub(crate) mod rerank;
 pub(crate) mod speech;
@@ -12,6 +13,7 @@ pub(crate) mod transcription;
 
 use crate::answer::{AnswerBody, complete};
 use crate::api_kind::ApiKind;
+use crate::data::{BatchItem, ItemFailure, admit};
 use crate::forward::Listener;
 use crate::head::{request_id, timeout};
 use crate::outcome::count_failure;
@@ -23,14 +25,14 @@ use hyper::body::Incoming;
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response};
 use omni_anthropic::AnthropicEncoder;
-use omni_auth::{Admission, TokenHolder};
+use omni_auth::TokenHolder;
 use omni_body::BodyPermit;
 use omni_codec::openapi;
 use omni_config::manifest::Kind;
 use omni_config::name::ModelName;
 use omni_generation::{GenerationRequest, InvalidRequest, ResponseEncoder};
 use omni_ingress::body::{self, IncomingBody};
-use omni_ingress::{AlreadyAdmitted, ResponseGuard, receive_whole};
+use omni_ingress::{ResponseGuard, receive_whole};
 use omni_openai::{ChatEncoder, CompletionEncoder, ResponseEcho, ResponsesEncoder};
 use omni_request_error::Failure;
 use omni_supervisor::clock::unix_ms;
@@ -208,7 +210,13 @@ pub(crate) async fn serve(
     let kind = route.kind();
     let response = match request.serve(route, &mut body).await {
         Ok(response) => response,
-        Err(failure) => kind.error(&failure, id.as_bytes()).map(AnswerBody::full),
+        Err(failure) => {
+            let mut response = kind.error(&failure, id.as_bytes()).map(AnswerBody::full);
+            if parts.extensions.get::<BatchItem>().is_some() {
+                response.extensions_mut().insert(ItemFailure(failure));
+            }
+            response
+        }
     };
     complete(kind.named(response, &id), id, body, &parts).await
 }
@@ -231,6 +239,7 @@ impl ApiRequest<'_> {
             ApiRoute::OpenAi(OpenAi::Translations) => self.transcription(body, true).await,
             ApiRoute::OpenAi(OpenAi::Speech) => self.speech(body).await,
             ApiRoute::OpenAi(OpenAi::ImageGenerations) => self.images(body).await,
+            ApiRoute::OpenAi(OpenAi::Jobs(route)) => self.jobs(route, body).await,
         }
     }
 
@@ -313,12 +322,7 @@ impl ApiRequest<'_> {
 
     /// Admits the request to a model within the quota of its token.
     fn admit(&self, name: &ModelName) -> Result<Option<ResponseGuard>, Failure> {
-        let Some(holder) = self.holder else { return Ok(None) };
-        let admission = match self.parts.extensions.get::<AlreadyAdmitted>() {
-            None => Admission::New,
-            Some(AlreadyAdmitted) => Admission::Forwarded,
-        };
-        Ok(Some(ResponseGuard::new(holder.admit(name, admission)?)))
+        self.holder.map_or(Ok(None), |holder| admit(holder, name, &self.parts.extensions))
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub(crate) mod actor;
 pub mod content;
+pub mod interactive;
 pub mod logs;
 pub mod output;
 pub(crate) mod services;
@@ -13,6 +14,7 @@ pub mod worker_link;
 
 use crate::metrics::ModelMetrics;
 use content::{Content, Unservable};
+use interactive::Interactive;
 use logs::LogRing;
 use omni_body::BudgetShare;
 use omni_capacity as capacity;
@@ -207,6 +209,8 @@ pub struct Model {
     pub metrics: Arc<ModelMetrics>,
     /// Share of the memory for bodies.
     pub body_budget: Arc<BudgetShare>,
+    /// Requests that clients wait for.
+    pub interactive: Arc<Interactive>,
     inbox: mpsc::Sender<Message>,
     admission: watch::Receiver<AdmissionInfo>,
     view: watch::Receiver<View>,
@@ -364,6 +368,7 @@ pub(crate) fn new(
         signals: Arc::new(Signals::default()),
         metrics: Arc::new(metrics),
         body_budget,
+        interactive: Arc::default(),
         inbox: sender,
         admission,
         view,

@@ -1,0 +1,211 @@
+//! Queued requests: `{"requests": […]}` with `?queueRequest=true`, and `{"request_id": …}` that asks for their answers.
+
+use crate::envelope::enveloped;
+use bytes::Bytes;
+use omni_codec::{Object, body};
+use omni_request_error::{InvalidCode, InvalidRequest};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+/// Longest body that only asks for answers, in bytes.
+const LONGEST_POLL: usize = 512;
+
+/// Requests to be queued, or the question for their answers.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct QueueBody {
+    /// Inputs of the model; each may have an `external_reference`, which its answer repeats.
+    requests: Option<Vec<Object>>,
+    /// Identifier that was given for queued requests.
+    request_id: Option<String>,
+}
+
+/// Content of a body for the queue.
+#[derive(Debug)]
+pub enum QueueRequest {
+    /// Inputs of the model, each a JSON object.
+    Inputs(Vec<Vec<u8>>),
+    /// Identifier of queued requests.
+    Poll(String),
+}
+
+/// State of queued requests that have no answers yet.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct Queued {
+    /// `queued` or `running`.
+    pub status: &'static str,
+    /// Identifier, to ask for the answers with.
+    pub request_id: String,
+    /// Name of the model.
+    pub model: String,
+}
+
+/// Answers of queued requests.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct QueueAnswers {
+    /// Answers, in the order of the requests.
+    pub responses: Vec<QueueAnswer>,
+    /// Tokens of all of them.
+    pub usage: QueueUsage,
+}
+
+/// Answer of one queued request.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct QueueAnswer {
+    /// Position of the request, from 0.
+    pub id: u32,
+    /// Answer; `null` if the request failed.
+    pub result: Option<Value>,
+    /// The request has an answer of success.
+    pub success: bool,
+    /// As the request has it.
+    pub external_reference: Option<Value>,
+    /// Reasons for a failure.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<Value>,
+}
+
+/// Tokens of queued requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, JsonSchema)]
+pub struct QueueUsage {
+    /// Tokens of prompts.
+    pub prompt_tokens: u64,
+    /// Tokens of answers.
+    pub completion_tokens: u64,
+    /// Sum.
+    pub total_tokens: u64,
+}
+
+/// Returns true if the query asks for the queue.
+#[must_use]
+pub fn asks_for_queue(query: Option<&str>) -> bool {
+    query.unwrap_or_default().split('&').any(|pair| pair == "queueRequest=true")
+}
+
+/// Reads a body for the queue.
+///
+/// # Errors
+/// A body of another form.
+pub fn queue_request(json: &[u8]) -> Result<QueueRequest, InvalidRequest> {
+    let QueueBody { requests, request_id } = body::parse(json, &[])?;
+    match (requests, request_id) {
+        (Some(requests), None) => {
+            Ok(QueueRequest::Inputs(requests.iter().map(|request| request.get().as_bytes().to_vec()).collect()))
+        }
+        (None, Some(id)) => Ok(QueueRequest::Poll(id)),
+        _ => {
+            let message = "the queue takes `requests`, or `request_id` alone".to_owned();
+            Err(InvalidRequest { message, parameter: None, code: InvalidCode::Value })
+        }
+    }
+}
+
+/// The identifier in a body that has nothing else, as clients without the query ask.
+#[must_use]
+pub fn polled_id(json: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Poll {
+        request_id: String,
+    }
+    if json.len() > LONGEST_POLL {
+        return None;
+    }
+    let Poll { request_id } = serde_json::from_slice(json).ok()?;
+    Some(request_id)
+}
+
+/// The input of a queued request without its `external_reference`, which is not the model's.
+#[must_use]
+pub fn without_reference(input: Vec<u8>) -> Vec<u8> {
+    let Ok(omni_codec::RawMembers(mut members)) = serde_json::from_slice(&input) else { return input };
+    let given = members.len();
+    members.retain(|(name, _)| name != "external_reference");
+    if members.len() == given {
+        return input;
+    }
+    let mut rest = vec![b'{'];
+    for (at, (name, value)) in members.iter().enumerate() {
+        if at > 0 {
+            rest.push(b',');
+        }
+        // Texts can always be written.
+        let _ = serde_json::to_writer(&mut rest, name);
+        rest.push(b':');
+        rest.extend_from_slice(value.get().as_bytes());
+    }
+    rest.push(b'}');
+    rest
+}
+
+/// The answer with the state or the answers of queued requests.
+#[must_use]
+pub fn queue_answer(value: &impl Serialize) -> Bytes {
+    enveloped(value)
+}
+
+impl QueueAnswer {
+    /// The answer in the body of a response of the run API.
+    #[must_use]
+    pub fn of_body(id: u32, success: bool, body: &RawValue, external_reference: Option<Value>) -> Self {
+        #[derive(Deserialize)]
+        struct Envelope {
+            result: Option<Value>,
+            #[serde(default)]
+            errors: Vec<Value>,
+        }
+        let Envelope { result, errors } = match serde_json::from_str(body.get()) {
+            Ok(envelope) => envelope,
+            // Bytes or a text that the model answered with.
+            Err(_) => Envelope { result: serde_json::from_str(body.get()).ok(), errors: Vec::new() },
+        };
+        Self { id, result, success, external_reference, errors }
+    }
+
+    /// A request without a response.
+    #[must_use]
+    pub fn without_response(id: u32, code: &str, message: &str, external_reference: Option<Value>) -> Self {
+        let errors = vec![json!({ "code": code, "message": message })];
+        Self { id, result: None, success: false, external_reference, errors }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_for_the_queue() {
+        let Ok(QueueRequest::Inputs(inputs)) = queue_request(br#"{"requests":[{"a":1,"external_reference":"x"}]}"#)
+        else {
+            panic!("inputs")
+        };
+        assert_eq!(without_reference(inputs[0].clone()), br#"{"a":1}"#);
+        assert_eq!(without_reference(b"{\"b\": 1}".to_vec()), b"{\"b\": 1}");
+        assert!(matches!(queue_request(br#"{"request_id":"x"}"#), Ok(QueueRequest::Poll(id)) if id == "x"));
+        for bad in
+            [&b"{}"[..], b"{\"requests\":[1]}", b"{\"requests\":[],\"request_id\":\"x\"}", b"{\"other\":1}", b"[]"]
+        {
+            assert!(queue_request(bad).is_err(), "{}", String::from_utf8_lossy(bad));
+        }
+        assert_eq!(polled_id(br#"{"request_id":"x"}"#).as_deref(), Some("x"));
+        assert_eq!(polled_id(br#"{"request_id":"x","prompt":"y"}"#), None);
+        assert!(asks_for_queue(Some("a=1&queueRequest=true")) && !asks_for_queue(Some("queueRequest=false")));
+    }
+
+    #[test]
+    fn answers_of_the_queue() {
+        let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+        let good = raw(r#"{"result":{"response":"hi"},"success":true,"errors":[],"messages":[]}"#);
+        let answer = QueueAnswer::of_body(1, true, &good, Some(json!("r1")));
+        let expected = json!({"id": 1, "result": {"response": "hi"}, "success": true, "external_reference": "r1"});
+        assert_eq!(serde_json::to_value(answer).unwrap(), expected);
+        let bad = raw(r#"{"result":null,"success":false,"errors":[{"code":5004,"message":"no"}],"messages":[]}"#);
+        let expected = json!({"id": 0, "result": null, "success": false, "external_reference": null, "errors": [{"code": 5004, "message": "no"}]});
+        assert_eq!(serde_json::to_value(QueueAnswer::of_body(0, false, &bad, None)).unwrap(), expected);
+        let text = QueueAnswer::of_body(0, true, &raw("\"plain\""), None);
+        assert_eq!(text.result, Some(json!("plain")));
+    }
+}

@@ -1,0 +1,167 @@
+//! Attempt at one item: its request, the exchange with the API, and the report to the store.
+
+use crate::exchange::{Received, exchange};
+use crate::now;
+use crate::outcome::{Outcome, outcome};
+use crate::usage::usage;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::Request;
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use omni_inference::{DataApi, JobCounts};
+use omni_jobs::{Claim, Interruption, ItemResult, JobError, UnixMillis};
+use omni_workers_ai::without_reference;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longest result, in bytes: that of an answer which the store takes.
+const LONGEST: usize = 16 << 20;
+/// Attempts whose response broke off before the item fails.
+const BROKEN: u32 = 3;
+/// Time until a report is tried again that the store did not take.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// End of an attempt.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attempted {
+    /// Time of an item that has a result.
+    pub(crate) took: Option<Duration>,
+    /// Time for which the model gets no further item.
+    pub(crate) pause: Option<Duration>,
+}
+
+/// Report of an attempt.
+enum Report {
+    Result(ItemResult),
+    Failed(&'static str, &'static str),
+}
+
+/// Runs an item, which has to end by `until`.
+pub(crate) async fn run(api: Arc<DataApi>, counts: Arc<JobCounts>, mut claim: Claim, until: UnixMillis) -> Attempted {
+    let begun = Instant::now();
+    let given_back = |pause| {
+        count(&counts.given_back);
+        Attempted { took: None, pause: Some(pause) }
+    };
+    let request = match claim.request().await {
+        Ok(request) => http_request(request, until.since(now())),
+        Err(error) => {
+            tracing::error!("the request of an item cannot be read: {}", omni_log::chain(&error));
+            return given_back(RETRY);
+        }
+    };
+    let Some(request) = request else {
+        let report = Report::Failed("invalid_request", "The request cannot be sent to the model.");
+        return reported(&counts, &mut claim, report, begun).await;
+    };
+    let owner = Arc::from(claim.owner());
+    let report = match exchange(&api, &owner, request, LONGEST).await {
+        Ok(received) => match outcome(received.failure.as_ref(), claim.attempt()) {
+            Outcome::Result => report(received),
+            Outcome::Back(pause) => return given_back(pause), // what is dropped waits again
+            Outcome::Died => {
+                count(&counts.died);
+                if let Err(error) = claim.interrupted(Interruption::InstanceDied, now()).await {
+                    tracing::error!("the death of an item's instance cannot be stored: {}", omni_log::chain(&error));
+                }
+                return Attempted { took: None, pause: None };
+            }
+        },
+        Err(_) if claim.attempt() < BROKEN => return given_back(RETRY),
+        Err(_) => Report::Failed("no_response", "The response of the model broke off."),
+    };
+    reported(&counts, &mut claim, report, begun).await
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Stores the report. A store that does not take it, as its disk is full, is asked again: the item has run.
+async fn reported(counts: &JobCounts, claim: &mut Claim, report: Report, begun: Instant) -> Attempted {
+    let took = begun.elapsed();
+    let succeeded = matches!(&report, Report::Result(result) if result.status < 300);
+    loop {
+        let stored = match &report {
+            Report::Result(result) => claim.complete(result.clone(), now()).await,
+            Report::Failed(code, message) => claim.fail(code, message, now()).await,
+        };
+        match stored {
+            Ok(_) => {
+                count(if succeeded { &counts.completed } else { &counts.failed });
+                return Attempted { took: Some(took), pause: None };
+            }
+            Err(JobError::Closed | JobError::NoBatch) => return Attempted { took: None, pause: None },
+            Err(error) => {
+                tracing::error!("the result of an item cannot be stored: {}", omni_log::chain(&error));
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+fn report(received: Received) -> Report {
+    let Received { status, headers, body, failure: _ } = received;
+    if is_events(&headers) {
+        return Report::Failed("stream_not_supported", "A request of a batch cannot be streamed: leave `stream` out.");
+    }
+    let Some(body) = body else {
+        return Report::Failed("response_too_large", "The response is too large for a batch.");
+    };
+    let request_id = headers.get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
+    let usage = usage(&body);
+    Report::Result(ItemResult { status, request_id, body: body.into(), usage })
+}
+
+fn is_events(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|media| media.as_bytes().starts_with(b"text/event-stream"))
+}
+
+/// The request of an item, which has to end within this time; `None`: its path cannot be one.
+fn http_request(request: omni_jobs::Request, left: Duration) -> Option<Request<Full<Bytes>>> {
+    let omni_jobs::Request { endpoint, model, body } = request;
+    let (path, body) = match endpoint {
+        Some(endpoint) => (endpoint, body),
+        None => (format!("/ai/run/{}", encoded(&model)), without_reference(body)),
+    };
+    let left = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
+    let request = Request::post(path)
+        .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+        .header("x-omni-timeout-ms", HeaderValue::from(left));
+    request.body(Full::new(Bytes::from(body))).ok()
+}
+
+/// A name as one segment of a path.
+fn encoded(name: &str) -> String {
+    let mut segment = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.') {
+            segment.push(char::from(byte));
+        } else {
+            let _ = write!(segment, "%{byte:02X}"); // a text takes everything
+        }
+    }
+    segment
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_of_both_apis() {
+        let of = |endpoint: Option<&str>, model: &str, body: &str| {
+            let (endpoint, model) = (endpoint.map(str::to_owned), model.to_owned());
+            let request = omni_jobs::Request { endpoint, model, body: body.into() };
+            http_request(request, Duration::from_millis(1500)).unwrap()
+        };
+        let chat = of(Some("/v1/chat/completions"), "m", "{}");
+        assert_eq!(
+            (chat.uri().path(), &chat.headers()["x-omni-timeout-ms"]),
+            ("/v1/chat/completions", &"1500".parse().unwrap())
+        );
+        assert_eq!(of(None, "@cf/a/b", "{}").uri().path(), "/ai/run/%40cf%2Fa%2Fb");
+    }
+}
