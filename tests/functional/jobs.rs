@@ -167,7 +167,7 @@ fn what_one_token_owns_another_does_not_see() {
         assert_eq!(get(&http, path, theirs).json()["data"], json!([]), "{path}");
         assert_ne!(get(&http, path, mine).json()["data"], json!([]), "{path}");
     }
-    // Their token is not good for this model, in a batch as elsewhere.
+    // The other token is not good for this model, in a batch as elsewhere.
     let refused = await_end(&node, &begin(&http, &lines, theirs), theirs);
     assert_eq!((&refused["request_counts"]["failed"], &refused["output_file_id"]), (&json!(4), &Value::Null));
     assert_eq!(get(&http, "/v1/batches?foo=1", mine).status, 400);

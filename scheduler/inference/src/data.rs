@@ -1,27 +1,17 @@
 //! Requests of the data listener: authentication, route, quota.
 
+use crate::admission::{BatchItem, ItemFailure, admit};
 use crate::answer::AnswerBody;
 use crate::api::{self, ApiRoute};
 use crate::forward::Listener;
 use crate::refusal::refuse_and_skip;
 use crate::state::RunApi;
 use hyper::body::Incoming;
-use hyper::http::Extensions;
 use hyper::{Request, Response};
-use omni_auth::{Admission, TokenHolder, Tokens};
-use omni_config::name::ModelName;
-use omni_ingress::{AlreadyAdmitted, ResponseGuard};
+use omni_auth::{TokenHolder, Tokens};
 use omni_request_error::Failure;
 use omni_workers_ai::model_of;
 use std::sync::Arc;
-
-/// Extension of a request that is an item of a batch. Only [`DataApi::serve_item`] sets it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct BatchItem;
-
-/// Extension of the response to an item of a batch that failed.
-#[derive(Debug, Clone)]
-pub struct ItemFailure(pub Failure);
 
 /// State of the data listener.
 #[derive(Debug)]
@@ -90,21 +80,4 @@ impl DataApi {
             }
         }
     }
-}
-
-/// Admits a request to a model within the quota of its token. Returns the guard of its place, to be held until the response was written;
-/// an item of a batch has none.
-pub(crate) fn admit(
-    holder: &Arc<TokenHolder>,
-    name: &ModelName,
-    extensions: &Extensions,
-) -> Result<Option<ResponseGuard>, Failure> {
-    if extensions.get::<BatchItem>().is_some() {
-        return if holder.may_use(name) { Ok(None) } else { Err(Failure::ModelNotAllowed) };
-    }
-    let admission = match extensions.get::<AlreadyAdmitted>() {
-        None => Admission::New,
-        Some(AlreadyAdmitted) => Admission::Forwarded,
-    };
-    Ok(Some(ResponseGuard::new(holder.admit(name, admission)?)))
 }

@@ -4,8 +4,8 @@
 //! Invariant: a request is forwarded to the listener that it came by, whose checks it has passed here and passes there. Nothing in the
 //! request chooses the listener: only the control API knows that a request came by the control socket.
 
+use crate::admission::BatchItem;
 use crate::answer::AnswerBody;
-use crate::data::BatchItem;
 use crate::head::{REQUEST_ID, TIMEOUT};
 use crate::refusal::refuse;
 use hyper::body::{Body, Incoming};

@@ -2,6 +2,7 @@
 //! scheduler that hands over.
 #![forbid(unsafe_code)]
 
+mod admission;
 pub mod answer;
 mod api;
 mod api_kind;
@@ -10,10 +11,12 @@ mod aside;
 mod attempt;
 mod batch;
 mod data;
+mod file_body;
 mod forward;
 mod generation;
 pub mod head;
 mod in_flight;
+mod jobs_handle;
 mod memory;
 mod outcome;
 mod passed;
@@ -23,11 +26,12 @@ mod state;
 mod submission;
 mod templates;
 
+pub use admission::ItemFailure;
 pub use answer::AnswerBody;
 pub use api::APIS;
-pub use api::jobs::{JobCounts, JobsHandle, StoreState};
-pub use data::{DataApi, ItemFailure};
+pub use data::DataApi;
 pub use forward::{Forwarder, Listener};
+pub use jobs_handle::{JobCounts, JobsHandle, StoreState};
 pub use refusal::refuse;
 pub use state::RunApi;
 pub use templates::check_content;

@@ -1,5 +1,6 @@
 //! Run API: one request to one model.
 
+use crate::admission::{BatchItem, ItemFailure};
 use crate::answer::{AnswerBody, complete};
 use crate::api::TextCodec;
 use crate::api::call::{Call, ModelInput};
@@ -10,7 +11,6 @@ use crate::api::rerank::native_rerank;
 use crate::api::speech::native_speech;
 use crate::api::text::TextRequest;
 use crate::api::transcription::native_transcription;
-use crate::data::{BatchItem, ItemFailure};
 use crate::forward::Listener;
 use crate::head::{request_id, timeout};
 use crate::outcome::count_failure;

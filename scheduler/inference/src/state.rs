@@ -1,9 +1,9 @@
 //! State of the APIs: the models of a node, the way to the successor, and what is kept for requests.
 
 use crate::answer::AnswerBody;
-use crate::api::jobs::JobsHandle;
 use crate::arrivals::Arrivals;
 use crate::forward::Forwarder;
+use crate::jobs_handle::JobsHandle;
 use crate::submission::Caller;
 use crate::templates::Templates;
 use bytes::Bytes;

@@ -1,8 +1,8 @@
 //! Submission of a request to a model, and the wait for its answer.
 
+use crate::admission::BatchItem;
 use crate::attempt::Attempt;
 use crate::batch::batch_cost;
-use crate::data::BatchItem;
 use crate::forward::Listener;
 use crate::head::{self, priority};
 use crate::in_flight::InFlightRequest;

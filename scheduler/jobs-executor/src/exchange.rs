@@ -1,4 +1,4 @@
-//! One request to the node's own API and its whole response, over a connection in memory.
+//! Request to the node's own API and its whole response, over a connection in memory.
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};

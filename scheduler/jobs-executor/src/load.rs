@@ -18,7 +18,7 @@ pub(crate) struct ModelLoad {
     pub(crate) ready: u32,
     /// Most instances.
     pub(crate) most: u32,
-    /// It has memory of a card.
+    /// Memory of a card is the model's.
     pub(crate) has_card: bool,
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn load(models: &[ModelLoad], at: usize, since: Instant, now: Instant
         elsewhere += other.interactive;
         last_end = last_end.max(other.last_end);
     }
-    // One instance beyond those that are ready: what waits for it lets the model grow.
+    // An instance beyond those that are ready: what waits for it lets the model grow.
     let seats = own.per_instance.saturating_mul((own.ready + 1).min(own.most.max(1)));
     let capacity = own.per_instance.saturating_mul(own.ready);
     let waiting = own.queued.min(own.interactive);

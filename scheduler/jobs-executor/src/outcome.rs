@@ -8,14 +8,14 @@ const DOUBTFUL: u32 = 3;
 /// Time until a model is tried again that could not take an item, where nothing else is known.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What becomes of an item.
+/// Fate of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The response is its result.
     Result,
-    /// Its instance died.
+    /// Death of the instance.
     Died,
-    /// It waits again, and its model gets none for a while.
+    /// Wait for another attempt; the model gets no item for a while.
     Back(Duration),
 }
 

@@ -143,7 +143,7 @@ impl BatchList {
 }
 
 impl BatchErrors {
-    /// These faults; `None` without any.
+    /// List of these faults; `None` without any.
     #[must_use]
     pub fn new(data: Vec<LineFault>) -> Option<Self> {
         (!data.is_empty()).then_some(Self { object: "list", data })

@@ -21,7 +21,7 @@ pub(super) async fn list(control: &Control) -> Result<Response<AnswerBody>, Refu
     }))
 }
 
-/// One batch.
+/// State of a batch.
 pub(super) async fn show(control: &Control, id: &str) -> Result<Response<AnswerBody>, Refusal> {
     let batch = store(control).await?.batch(Scope::Node, parse(id)?).await.map_err(refusal)?;
     Ok(json(&job(batch)))

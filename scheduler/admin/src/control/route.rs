@@ -22,7 +22,7 @@ pub(super) enum Route<'a> {
     Usage,
     /// Batches.
     Jobs,
-    /// One batch.
+    /// Single batch.
     Job(&'a str),
     /// Cancellation of a batch.
     CancelJob(&'a str),

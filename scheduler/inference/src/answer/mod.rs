@@ -1,6 +1,6 @@
 //! Response to a model's answer: envelope, bytes, or server-sent events.
 
-use crate::api::jobs::FileBody;
+use crate::file_body::FileBody;
 use crate::generation::stream::GenerationBody;
 use crate::head::REQUEST_ID;
 use crate::in_flight::InFlightRequest;

@@ -11,9 +11,9 @@ pub(crate) mod speech;
 pub(crate) mod text;
 pub(crate) mod transcription;
 
+use crate::admission::{BatchItem, ItemFailure, admit};
 use crate::answer::{AnswerBody, complete};
 use crate::api_kind::ApiKind;
-use crate::data::{BatchItem, ItemFailure, admit};
 use crate::forward::Listener;
 use crate::head::{request_id, timeout};
 use crate::outcome::count_failure;

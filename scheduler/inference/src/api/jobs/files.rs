@@ -1,8 +1,8 @@
 //! `/v1/files`: uploads, which go to the disk as they come, lists, contents.
 
-use super::content::{FileBody, READ_TIMEOUT};
 use super::{JobsRequest, failure, file_id, now};
 use crate::answer::{AnswerBody, AnswerStream};
+use crate::file_body::{FileBody, READ_TIMEOUT};
 use hyper::Response;
 use hyper::body::Body;
 use hyper::header::{CONTENT_TYPE, HeaderValue};

@@ -4,19 +4,14 @@
 //! whose name is empty.
 
 mod batches;
-mod content;
 mod files;
-mod handle;
 pub(crate) mod queue;
-
-pub(crate) use content::FileBody;
-pub use handle::{JobCounts, JobsHandle, StoreState};
 
 use super::ApiRequest;
 use crate::answer::{AnswerBody, Document};
+use crate::jobs_handle::failure;
 use crate::state::RunApi;
 use bytes::Bytes;
-use handle::failure;
 use hyper::{Response, Version};
 use omni_auth::TokenHolder;
 use omni_body::BudgetShare;

@@ -1,8 +1,8 @@
 //! Queued requests of Workers AI: `?queueRequest=true`, and the question for their answers.
 
 use super::{failure, kept_json, now, owner, store};
+use crate::admission::BatchItem;
 use crate::answer::AnswerBody;
-use crate::data::BatchItem;
 use crate::memory::LONGEST_WHOLE;
 use crate::state::RunApi;
 use crate::submission::Caller;

@@ -13,11 +13,11 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// State of the store.
 #[derive(Debug, Clone)]
 pub enum StoreState {
-    /// It is being opened.
+    /// Being opened.
     Opening,
-    /// It is open.
+    /// Open.
     Open(JobStore),
-    /// It cannot be opened, or this process does not have it any more.
+    /// Closed for this process, or not to be opened.
     Closed,
 }
 
@@ -85,7 +85,7 @@ impl JobsHandle {
 }
 
 /// Failure of a request by that of the store. `parameter`: the client's value that the store has refused.
-pub(super) fn failure(error: JobError, parameter: &str) -> Failure {
+pub(crate) fn failure(error: JobError, parameter: &str) -> Failure {
     match error {
         JobError::NoFile => Failure::NoSuchJob("file"),
         JobError::NoBatch => Failure::NoSuchJob("batch"),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// Longest time for a client to read a file.
-pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(3600);
+pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Bytes of a piece.
 const PIECE: usize = 64 * 1024;
 
