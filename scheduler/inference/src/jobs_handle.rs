@@ -85,7 +85,7 @@ impl JobsHandle {
 }
 
 /// Failure of a request by that of the store. `parameter`: the client's value that the store has refused.
-pub(crate) fn failure(error: JobError, parameter: &str) -> Failure {
+pub(crate) fn failure(error: &JobError, parameter: &str) -> Failure {
     match error {
         JobError::NoFile => Failure::NoSuchJob("file"),
         JobError::NoBatch => Failure::NoSuchJob("batch"),
@@ -95,7 +95,7 @@ pub(crate) fn failure(error: JobError, parameter: &str) -> Failure {
         JobError::DiskBound => Failure::JobsFull,
         JobError::Closed => Failure::JobsUnavailable,
         JobError::Io { .. } | JobError::Database(_) | JobError::Unknown(_) => {
-            tracing::error!("batch jobs: {}", omni_log::chain(&error));
+            tracing::error!("batch jobs: {}", omni_log::chain(error));
             Failure::JobsUnavailable
         }
     }
@@ -115,7 +115,7 @@ mod tests {
             (JobError::DiskBound, 507),
             (JobError::Closed, 503),
         ] {
-            let failure = failure(error, "x");
+            let failure = failure(&error, "x");
             assert_eq!(failure.status(), status, "{failure}");
             if let Failure::InvalidRequest(invalid) = failure {
                 assert_eq!(invalid.parameter.as_deref(), Some("x"));

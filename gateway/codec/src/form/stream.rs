@@ -208,8 +208,11 @@ mod tests {
 
     const TYPE: &str = "multipart/form-data; boundary=b1";
 
+    /// Name of a field, name of a file, content.
+    type Part = (String, Option<String>, Vec<u8>);
+
     /// Fields and files, read in pieces of these lengths.
-    fn read(body: &[u8], lengths: &[usize]) -> Result<Vec<(String, Option<String>, Vec<u8>)>, InvalidRequest> {
+    fn read(body: &[u8], lengths: &[usize]) -> Result<Vec<Part>, InvalidRequest> {
         let mut reader = FormReader::new(TYPE)?;
         let (mut parts, mut rest, mut lengths) = (Vec::new(), body, lengths.iter().cycle());
         while !rest.is_empty() {

@@ -22,12 +22,12 @@ impl JobsRequest<'_> {
             metadata: request.metadata,
             output_expires_after: request.output_expires_after,
         };
-        let batch = self.store.create(new, now()).await.map_err(|error| failure(error, "input_file_id"))?;
+        let batch = self.store.create(new, now()).await.map_err(|error| failure(&error, "input_file_id"))?;
         self.respond(&object(batch))
     }
 
     pub(super) async fn batch(&self, id: BatchId) -> Result<Response<AnswerBody>, Failure> {
-        let batch = self.store.batch(self.scope(), id).await.map_err(|error| failure(error, "id"))?;
+        let batch = self.store.batch(self.scope(), id).await.map_err(|error| failure(&error, "id"))?;
         if matches!(batch.form, Form::WorkersAi { .. }) {
             return Err(Failure::NoSuchJob("batch")); // of the other API
         }
@@ -35,7 +35,7 @@ impl JobsRequest<'_> {
     }
 
     pub(super) async fn cancel(&self, id: BatchId) -> Result<Response<AnswerBody>, Failure> {
-        let batch = self.store.cancel(self.scope(), id, now()).await.map_err(|error| failure(error, "id"))?;
+        let batch = self.store.cancel(self.scope(), id, now()).await.map_err(|error| failure(&error, "id"))?;
         self.respond(&object(batch))
     }
 
@@ -44,7 +44,7 @@ impl JobsRequest<'_> {
         let after = after.map(|after| batch_id(&after)).transpose()?;
         let list = async |page| {
             let batches = self.store.batches(self.scope(), page).await;
-            batches.map_err(|error| failure(error, "after"))
+            batches.map_err(|error| failure(&error, "after"))
         };
         let batches = list(Page { after, limit }).await?;
         let has_more = match batches.last().filter(|_| batches.len() == limit) {

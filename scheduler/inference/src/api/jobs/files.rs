@@ -41,7 +41,7 @@ impl JobsRequest<'_> {
         *incoming = IncomingBody::Complete;
         let expires_after = reader.finish()?;
         let upload = upload.ok_or(Failure::BadRequest("the form has no file".to_owned()))?;
-        let info = upload.finish(expires_after, now()).await.map_err(|error| failure(error, "file"))?;
+        let info = upload.finish(expires_after, now()).await.map_err(|error| failure(&error, "file"))?;
         self.respond(&object(&info))
     }
 
@@ -64,10 +64,10 @@ impl JobsRequest<'_> {
                 match (event, &mut upload) {
                     (UploadEvent::Begin(name), upload) => {
                         let begun = self.store.upload(self.owner, &name).await;
-                        *upload = Some(begun.map_err(|error| failure(error, "file"))?);
+                        *upload = Some(begun.map_err(|error| failure(&error, "file"))?);
                     }
                     (UploadEvent::Content(bytes), Some(upload)) => {
-                        upload.write(&bytes).await.map_err(|error| failure(error, "file"))?;
+                        upload.write(&bytes).await.map_err(|error| failure(&error, "file"))?;
                     }
                     (UploadEvent::Content(_), None) => {}
                 }
@@ -79,7 +79,7 @@ impl JobsRequest<'_> {
         let PageQuery { after, limit, purpose } = PageQuery::parse(self.request.parts.uri.query())?;
         let after = after.map(|after| file_id(&after)).transpose()?;
         let (scope, now) = (self.scope(), now());
-        let list = async |page| self.store.files(scope, page, now).await.map_err(|error| failure(error, "after"));
+        let list = async |page| self.store.files(scope, page, now).await.map_err(|error| failure(&error, "after"));
         let files = list(Page { after, limit }).await?;
         let last = files.last().filter(|_| files.len() == limit);
         let has_more = match last {
@@ -92,18 +92,18 @@ impl JobsRequest<'_> {
     }
 
     pub(super) async fn file(&self, id: FileId) -> Result<Response<AnswerBody>, Failure> {
-        let info = self.store.file(self.scope(), id, now()).await.map_err(|error| failure(error, "id"))?;
+        let info = self.store.file(self.scope(), id, now()).await.map_err(|error| failure(&error, "id"))?;
         self.respond(&object(&info))
     }
 
     pub(super) async fn delete_file(&self, id: FileId) -> Result<Response<AnswerBody>, Failure> {
-        self.store.delete_file(self.scope(), id, now()).await.map_err(|error| failure(error, "id"))?;
+        self.store.delete_file(self.scope(), id, now()).await.map_err(|error| failure(&error, "id"))?;
         self.respond(&FileDeleted::new(id.to_string()))
     }
 
     pub(super) async fn content(&self, id: FileId) -> Result<Response<AnswerBody>, Failure> {
         let found = self.store.content(self.scope(), id, now()).await;
-        let (info, file) = found.map_err(|error| failure(error, "id"))?;
+        let (info, file) = found.map_err(|error| failure(&error, "id"))?;
         let body = AnswerStream::File(FileBody::new(file, info.bytes));
         let mut response = Response::new(AnswerBody::Stream(Box::new(body)));
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));

@@ -50,13 +50,13 @@ pub(crate) async fn serve(
         return match store.batch(Scope::Owner(owner), id).await {
             Ok(batch) => respond(answers(&store, owner, model, batch).await?),
             Err(JobError::NoBatch) => Ok(None),
-            Err(error) => Err(failure(error, "request_id")),
+            Err(error) => Err(failure(&error, "request_id")),
         };
     }
     let store = store(api).await?;
     match queue_request(json)? {
         QueueRequest::Inputs(inputs) => {
-            let batch = store.queue(owner, model, inputs, now()).await.map_err(|error| failure(error, "requests"))?;
+            let batch = store.queue(owner, model, inputs, now()).await.map_err(|error| failure(&error, "requests"))?;
             respond(state(&batch, model))
         }
         QueueRequest::Poll(id) => {
@@ -64,7 +64,7 @@ pub(crate) async fn serve(
             let found = store.batch(Scope::Owner(owner), id).await;
             let batch = found.map_err(|error| match error {
                 JobError::NoBatch => Failure::NoSuchJob("request"),
-                error => failure(error, "request_id"),
+                error => failure(&error, "request_id"),
             })?;
             respond(answers(&store, owner, model, batch).await?)
         }
@@ -86,7 +86,7 @@ async fn answers(store: &JobStore, owner: &str, model: &str, batch: Batch) -> Re
     loop {
         let first = u32::try_from(responses.len()).unwrap_or(u32::MAX);
         let reports = store.reports(Scope::Owner(owner), batch.id, first, PAGE).await;
-        let reports = reports.map_err(|error| failure(error, "request_id"))?;
+        let reports = reports.map_err(|error| failure(&error, "request_id"))?;
         if reports.is_empty() {
             break;
         }
