@@ -13,7 +13,8 @@ const LISTED: usize = 100;
 /// The newest batches.
 pub(super) async fn list(control: &Control) -> Result<Response<AnswerBody>, Refusal> {
     let store = store(control).await?;
-    let batches = store.batches(Scope::Node, Page { after: None, limit: LISTED }).await.map_err(refusal)?;
+    let batches =
+        store.batches(Scope::Node, Page { after: None, limit: LISTED }).await.map_err(|error| refusal(&error))?;
     Ok(json(&Jobs {
         jobs: batches.into_iter().map(job).collect(),
         disk_bytes: store.disk_used(),
@@ -23,14 +24,14 @@ pub(super) async fn list(control: &Control) -> Result<Response<AnswerBody>, Refu
 
 /// State of a batch.
 pub(super) async fn show(control: &Control, id: &str) -> Result<Response<AnswerBody>, Refusal> {
-    let batch = store(control).await?.batch(Scope::Node, parse(id)?).await.map_err(refusal)?;
+    let batch = store(control).await?.batch(Scope::Node, parse(id)?).await.map_err(|error| refusal(&error))?;
     Ok(json(&job(batch)))
 }
 
 /// Cancels a batch.
 pub(super) async fn cancel(control: &Control, id: &str) -> Result<Response<AnswerBody>, Refusal> {
     let now = UnixMillis(unix_ms());
-    let batch = store(control).await?.cancel(Scope::Node, parse(id)?, now).await.map_err(refusal)?;
+    let batch = store(control).await?.cancel(Scope::Node, parse(id)?, now).await.map_err(|error| refusal(&error))?;
     Ok(json(&job(batch)))
 }
 
@@ -43,11 +44,11 @@ async fn store(control: &Control) -> Result<JobStore, Refusal> {
 }
 
 fn parse(id: &str) -> Result<BatchId, Refusal> {
-    BatchId::parse(id).ok_or_else(|| refusal(JobError::NoBatch))
+    BatchId::parse(id).ok_or_else(|| refusal(&JobError::NoBatch))
 }
 
-fn refusal(error: JobError) -> Refusal {
-    let (status, kind) = match &error {
+fn refusal(error: &JobError) -> Refusal {
+    let (status, kind) = match error {
         JobError::NoBatch => (StatusCode::NOT_FOUND, "no-such-batch"),
         JobError::Ended(_) => (StatusCode::CONFLICT, "ended"),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "about:blank"),
