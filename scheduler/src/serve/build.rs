@@ -102,9 +102,7 @@ impl Daemon {
         let control_socket = directories.own_runtime().join(CONTROL_SOCKET);
         let forwarder = Forwarder::new(Arc::clone(&node), Arc::clone(&budget), control_socket.clone());
         let (jobs, jobs_handle) = JobsSetup::from_config(&config.jobs, directories.own_state().join("jobs")).unzip();
-        if let Some(handle) = &jobs_handle {
-            metrics.jobs(handle.clone());
-        }
+        jobs_handle.iter().for_each(|handle| metrics.jobs(handle.clone()));
         let run = RunApi::new(Arc::clone(&node), forwarder, Arc::clone(&budget), usage);
         let run = Arc::new(run.with_jobs(jobs_handle));
         let (senders, data_inherited, admin_inherited) =
