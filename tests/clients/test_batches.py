@@ -61,6 +61,7 @@ def test_a_file_is_uploaded_listed_read_and_deleted(client):
     assert client.files.retrieve(file.id) == file
     assert client.files.content(file.id).read() == content
     assert file.id in [other.id for other in client.files.list(purpose="batch")]
+    assert file.id not in [other.id for other in client.files.list(purpose="batch_output")]
     assert client.files.delete(file.id).deleted
     for call in (client.files.retrieve, client.files.content, client.files.delete):
         with pytest.raises(openai.NotFoundError):

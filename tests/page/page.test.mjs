@@ -27,7 +27,7 @@ test("files are small, cached, and under a strict policy", async () => {
 
 test("anyone sees facts, and no text of a model", () =>
   withPage({}, async (page) => {
-    for (const name of ["Node", "GPU memory now", "Timeline", "Models", "Events"]) {
+    for (const name of ["Node", "GPU memory now", "Timeline", "Models", "Jobs", "Events"]) {
       await page.getByRole("heading", { name, exact: true }).waitFor();
     }
     await row(page, "echo").getByText("stopped").waitFor();
@@ -50,7 +50,7 @@ test("nothing changes without a token of role admin", async () => {
     const headers = { "content-type": "application/json", ...(token && { authorization: `Bearer ${token}` }) };
     return fetch(`${ADMIN}${path}`, { method: "POST", headers, body: "{}" });
   };
-  for (const path of ["/ai/run/echo", "/v1/chat/completions", "/control/v1/models/echo/start"]) {
+  for (const path of ["/ai/run/echo", "/v1/chat/completions", "/control/v1/models/echo/start", "/control/v1/jobs/batch_1/cancel"]) {
     assert.equal((await post(path)).status, 401, path);
     assert.equal((await post(path, "wrong")).status, 401, path);
     assert.equal((await post(path, "two")).status, 403, path);
@@ -124,6 +124,35 @@ test("a conversation is streamed", () =>
     await assertAccessible(page, "conversation");
     await screenshot(page, "page-chat");
   }, ["status of 500"]));
+
+test("a batch is seen by anyone, and cancelled by an administrator", () =>
+  withPage({}, async (page) => {
+    const authorization = { authorization: `Bearer ${TOKEN}` };
+    const body = { model: "chat", messages: [{ role: "user", content: "slowly 20" }] };
+    const lines = [...Array(400).keys()].map((at) => JSON.stringify({ custom_id: `${at}`, method: "POST", url: "/v1/chat/completions", body }));
+    const form = new FormData();
+    form.set("purpose", "batch");
+    form.set("file", new Blob([lines.join("\n")]), "in.jsonl");
+    const file = await (await fetch(`${ADMIN}/v1/files`, { method: "POST", headers: authorization, body: form })).json();
+    const batch = await (await fetch(`${ADMIN}/v1/batches`, {
+      method: "POST",
+      headers: { "content-type": "application/json", ...authorization },
+      body: JSON.stringify({ input_file_id: file.id, endpoint: "/v1/chat/completions", completion_window: "24h" }),
+    })).json();
+    const jobs = page.getByRole("region", { name: "Jobs" });
+    const job = jobs.getByRole("row").filter({ has: page.getByRole("rowheader", { name: batch.id }) });
+    await job.getByText("in progress").waitFor();
+    await job.getByText("400 to /v1/chat/completions, chat").waitFor();
+    assert.equal(await job.getByRole("button").count(), 0);
+    assert.equal(await job.getByText("me", { exact: true }).count(), 0, "owners are for administrators");
+    await signIn(page);
+    await job.getByText("me", { exact: true }).waitFor();
+    await assertAccessible(page, "a batch");
+    await screenshot(page, "page-jobs");
+    await job.getByRole("button", { name: `Cancel ${batch.id}` }).click();
+    await jobs.getByRole("status").filter({ hasText: "cancelled" }).waitFor();
+    await job.getByText(/^cancell(ing|ed)$/).waitFor();
+  }));
 
 test("JSON, files and images are sent and shown, and a log is followed", () =>
   withPage({}, async (page) => {

@@ -7,6 +7,7 @@
 
 pub mod browser;
 mod builder;
+pub mod clients;
 mod disk;
 pub mod fault;
 pub mod gpu;

@@ -51,9 +51,9 @@ pub enum Failure {
     /// Unknown file or batch, or another holder's.
     #[error("no such {0}")]
     NoSuchJob(&'static str),
-    /// No space left for files and results of batch jobs.
-    #[error("the node's space for batch jobs is used up: wait until files expire, or delete some")]
-    JobsFull,
+    /// No space left for files and results of batch jobs, of the node or of the client, in words for the client.
+    #[error("{0}")]
+    JobsFull(&'static str),
     /// Batch jobs cannot be stored or read now.
     #[error("the node's batch jobs are not available now")]
     JobsUnavailable,
@@ -189,7 +189,7 @@ impl Failure {
             | Self::MethodNotAllowed { .. }
             | Self::NoSuchModel
             | Self::NoSuchJob(_)
-            | Self::JobsFull
+            | Self::JobsFull(_)
             | Self::JobsUnavailable
             | Self::Unauthorized
             | Self::ModelNotAllowed

@@ -42,7 +42,7 @@ impl Failure {
             | Self::InvalidRequest(_)
             | Self::BodyTooLarge { .. } => RetryAdvice::None,
             Self::BodyTimeout
-            | Self::JobsFull
+            | Self::JobsFull(_)
             | Self::AnswerNotKept
             | Self::Died
             | Self::SuccessorDied

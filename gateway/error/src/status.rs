@@ -31,7 +31,7 @@ impl Failure {
             | Self::NeverRoom
             | Self::NoFittingGpu => 503,
             Self::Deadline | Self::DeadlineBuilding { .. } => 504,
-            Self::JobsFull => 507,
+            Self::JobsFull(_) => 507,
             Self::Handler { status, .. } => *status,
         }
     }

@@ -12,7 +12,7 @@ fn code(failure: &Failure) -> u32 {
         Failure::TooManyRequests { .. }
         | Failure::QueueFull { .. }
         | Failure::NodeBusy
-        | Failure::JobsFull
+        | Failure::JobsFull(_)
         | Failure::JobsUnavailable
         | Failure::UsageNotKept
         | Failure::AnswerNotKept
@@ -84,7 +84,7 @@ mod tests {
             Failure::TooManyRequests { retry_after: Duration::from_millis(300) },
             Failure::NoSuchModel,
             Failure::NoSuchJob("request"),
-            Failure::JobsFull,
+            Failure::JobsFull("the node's space for batch jobs is used up: wait until files expire, or delete some"),
             Failure::JobsUnavailable,
             Failure::BadRequest("text is missing".into()),
             Failure::BodyTimeout,

@@ -25,6 +25,7 @@ pub struct Metrics {
     bodies: BodyMetrics,
     http: HttpMetrics,
     tokens: TokenMetrics,
+    jobs: Option<JobsCollector>,
 }
 
 impl Default for Metrics {
@@ -36,7 +37,7 @@ impl Default for Metrics {
         let http = HttpMetrics::register(&mut registry);
         let node = NodeMetrics::register(&mut registry, gpu.clone());
         let tokens = TokenMetrics::register(&mut registry);
-        Self { registry, node, gpu, capacity, bodies, http, tokens }
+        Self { registry, node, gpu, capacity, bodies, http, tokens, jobs: None }
     }
 }
 
@@ -98,7 +99,16 @@ impl Metrics {
 
     /// Adds the counts of batch jobs.
     pub fn jobs(&mut self, jobs: JobsHandle) {
-        self.registry.register_collector(Box::new(JobsCollector(jobs)));
+        let collector = JobsCollector::new(jobs);
+        self.registry.register_collector(Box::new(collector.clone()));
+        self.jobs = Some(collector);
+    }
+
+    /// Reads what is not counted as it happens, before the metrics are rendered.
+    pub(crate) async fn refresh(&self) {
+        if let Some(jobs) = &self.jobs {
+            jobs.refresh().await;
+        }
     }
 
     /// Handles for the node.

@@ -81,6 +81,7 @@ async fn answer(api: &AdminApi, request: Request<Incoming>) -> Response<Bytes> {
         Route::Ready => readyz(&api.node),
         Route::Metrics => {
             resource_use(&api.node).await; // sets the gauges
+            api.metrics.refresh().await;
             text(StatusCode::OK, OPEN_METRICS, api.metrics.render())
         }
         Route::Capacity => capacity(api, request.headers().get(IF_NONE_MATCH)),

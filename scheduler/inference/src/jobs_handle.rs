@@ -92,7 +92,10 @@ pub(crate) fn failure(error: &JobError, parameter: &str) -> Failure {
         JobError::Ended(_) | JobError::Purpose | JobError::TooLarge { .. } | JobError::Requests(_) => {
             InvalidRequest::new(parameter, error.to_string()).into()
         }
-        JobError::DiskBound => Failure::JobsFull,
+        JobError::DiskBound => {
+            Failure::JobsFull("the node's space for batch jobs is used up: wait until files expire, or delete some")
+        }
+        JobError::OwnerBound(what) => Failure::JobsFull(what),
         JobError::Closed => Failure::JobsUnavailable,
         JobError::Io { .. } | JobError::Database(_) | JobError::Unknown(_) => {
             tracing::error!("batch jobs: {}", omni_log::chain(error));
@@ -113,6 +116,7 @@ mod tests {
             (JobError::Ended("completed"), 400),
             (JobError::Requests(5), 400),
             (JobError::DiskBound, 507),
+            (JobError::OwnerBound("x"), 507),
             (JobError::Closed, 503),
         ] {
             let failure = failure(&error, "x");

@@ -95,7 +95,7 @@ fn count(model: &Model, api: Api, failure: &Failure) {
         | Failure::MethodNotAllowed { .. }
         | Failure::NoSuchModel
         | Failure::NoSuchJob(_)
-        | Failure::JobsFull
+        | Failure::JobsFull(_)
         | Failure::JobsUnavailable
         | Failure::Unauthorized
         | Failure::ModelNotAllowed

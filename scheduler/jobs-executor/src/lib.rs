@@ -61,7 +61,7 @@ impl JobsSetup {
     #[must_use]
     pub fn from_config(config: &Jobs, folder: PathBuf) -> Option<(Self, JobsHandle)> {
         let Jobs { enabled, idle, disk, keep } = *config;
-        let limits = Limits { disk: disk.bytes(), keep, ..Limits::default() };
+        let limits = Limits { disk: disk.bytes(), owner_disk: disk.bytes() / 2, keep, ..Limits::default() };
         let (state, states) = watch::channel(StoreState::Opening);
         let (settings, counts) = (Settings { idle }, Arc::<JobCounts>::default());
         let handle = JobsHandle::new(states, Arc::clone(&counts));

@@ -33,6 +33,9 @@ pub enum JobError {
     /// The store's part of the disk is used up.
     #[error("the node's space for batch jobs is used up: wait until files expire, or delete some")]
     DiskBound,
+    /// What one owner may have is used up.
+    #[error("{0}")]
+    OwnerBound(&'static str),
     /// The store is closing.
     #[error("the store of batch jobs is closed")]
     Closed,

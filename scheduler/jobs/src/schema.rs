@@ -24,6 +24,7 @@ CREATE TABLE files (
     expires INTEGER NOT NULL,
     deleted INTEGER NOT NULL DEFAULT 0
 ) STRICT;
+CREATE INDEX files_owner ON files (owner);
 
 -- purge_at: when items and results go; NULL as long as the batch has not ended
 CREATE TABLE batches (
@@ -58,6 +59,8 @@ CREATE TABLE batches (
 ) STRICT;
 CREATE INDEX batches_purge ON batches (purge_at) WHERE purged = 0;
 CREATE INDEX batches_input ON batches (input);
+CREATE INDEX batches_owner ON batches (owner);
+CREATE INDEX batches_phase ON batches (phase);
 
 -- suspects: items with deaths that wait; suspects_in_flight: those that are in flight
 CREATE TABLE batch_models (

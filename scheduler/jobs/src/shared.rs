@@ -3,9 +3,9 @@
 use crate::disk::Disk;
 use crate::error::{JobError, OpenError};
 use crate::files::Folder;
-use crate::id::BatchId;
+use crate::id::{BatchId, FileId};
 use crate::lifecycle::Interruption;
-use crate::readers::Readers;
+use crate::readers::{Readers, blocking};
 use crate::results::ResultFiles;
 use crate::schema;
 use crate::table::{batches, files, items};
@@ -57,6 +57,21 @@ impl Shared {
         let writer = Writer::start(connection, results, lock).map_err(failed("start a thread for"))?;
         let (changes, tending) = (watch::Sender::new(0), Mutex::new(()));
         Ok(Self { writer, readers, folder, limits, disk, changes, tending })
+    }
+
+    /// Puts a file into the database by `insert`. One that is refused for its owner is removed from the disk; after any
+    /// other failure it may be in the database, and the next start removes it if it is not.
+    pub(crate) async fn insert_file(
+        &self,
+        id: FileId,
+        insert: impl FnOnce(&mut Unit<'_>) -> Result<(), JobError> + Send + 'static,
+    ) -> Result<(), JobError> {
+        let inserted = self.writer.submit(0, insert).await;
+        if let Err(JobError::OwnerBound(_)) = inserted {
+            let folder = self.folder.clone();
+            blocking(move || folder.remove_file(id).map_err(JobError::io("remove a file"))).await?;
+        }
+        inserted
     }
 
     /// Wakes whoever waits for work, or for something to be due.

@@ -10,8 +10,8 @@ use crate::output::{self, ItemReport};
 use crate::readers::blocking;
 use crate::shared::Shared;
 use crate::table::batches::{self, Stored};
-use crate::table::files;
 use crate::table::items::{self, Claimed, ItemRef};
+use crate::table::{files, owners};
 use crate::tend;
 use crate::time::UnixMillis;
 use crate::types::{Batch, Counts, FileInfo, Form, Limits, Page, Purpose, Scope, Times, Usage, Work};
@@ -120,18 +120,19 @@ impl JobStore {
         Ok((info, file))
     }
 
-    /// Files of the caller, the newest first.
+    /// Files of the caller, of one purpose or of all; the newest first.
     ///
     /// # Errors
     /// The database failed.
     pub async fn files(
         &self,
         scope: Scope<'_>,
+        purpose: Option<Purpose>,
         page: Page<FileId>,
         now: UnixMillis,
     ) -> Result<Vec<FileInfo>, JobError> {
         let scope = scope.to_owned();
-        let list = move |connection: &Connection| Ok(files::list(connection, scope.get(), &page, now)?);
+        let list = move |connection: &Connection| Ok(files::list(connection, scope.get(), purpose, &page, now)?);
         self.shared.readers.read_async(list).await
     }
 
@@ -161,6 +162,7 @@ impl JobStore {
         let form = Form::OpenAi { endpoint: new.endpoint };
         let mut batch = self.batch_of(new.owner, form, new.input, now);
         batch.metadata = new.metadata;
+        let shared = Arc::clone(&self.shared);
         let create = move |unit: &mut Unit<'_>| {
             let input = files::find(unit.connection, Scope::Owner(&batch.owner), batch.input, now)?;
             if input.ok_or(JobError::NoFile)?.purpose != Purpose::Batch {
@@ -170,6 +172,7 @@ impl JobStore {
             if let Some(same) = batches::same(unit.connection, &batch, keep, since)? {
                 return Ok(same.batch);
             }
+            owners::check_batch(unit.connection, &batch.owner, &shared.limits)?;
             batches::insert(unit.connection, &batch, keep)?;
             Ok(batch)
         };
@@ -211,12 +214,14 @@ impl JobStore {
             // The batch has ended by then, and its results have been kept for their time.
             expires_at: batch.times.expires.after(limits.keep),
         };
-        let (row, keep) = (batch.clone(), limits.keep);
+        let (row, keep, shared) = (batch.clone(), limits.keep, Arc::clone(&self.shared));
         let create = move |unit: &mut Unit<'_>| {
+            owners::check_file(unit.connection, &file.owner, file.bytes, &shared.limits)?;
+            owners::check_batch(unit.connection, &file.owner, &shared.limits)?;
             files::insert(unit.connection, &file)?;
             Ok(batches::insert(unit.connection, &row, keep)?)
         };
-        self.shared.writer.submit(0, create).await?;
+        self.shared.insert_file(id, create).await?;
         reserved.keep();
         self.shared.changed();
         Ok(batch)
@@ -311,6 +316,14 @@ impl JobStore {
         self.shared.readers.read_async(|connection| Ok(batches::work(connection)?)).await
     }
 
+    /// Number of batches in each state, of all owners.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn states(&self) -> Result<Vec<(Status, u64)>, JobError> {
+        self.shared.readers.read_async(|connection| Ok(batches::states(connection)?)).await
+    }
+
     /// Claims up to `most` items of a batch for one model. The attempts are counted, on the disk, when this returns.
     ///
     /// # Errors
@@ -324,6 +337,9 @@ impl JobStore {
         // Claims are made in the transaction: if nobody takes them, they give their items back.
         let claim = move |unit: &mut Unit<'_>| {
             let stored = batches::find(unit.connection, Scope::Node, batch)?.ok_or(JobError::NoBatch)?;
+            if !owners::has_room(unit.connection, &stored.batch.owner, &shared.limits)? {
+                return Err(JobError::DiskBound);
+            }
             if !stored.batch.phase.hands_out() {
                 return Ok(Vec::new());
             }

@@ -5,9 +5,10 @@ use crate::error::JobError;
 use crate::files::Part;
 use crate::readers::blocking;
 use crate::shared::Shared;
-use crate::table::files;
+use crate::table::{files, owners};
 use crate::time::UnixMillis;
 use crate::types::{FileInfo, Purpose};
+use crate::writer::Unit;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +33,7 @@ impl Upload {
     /// Creates the file. Blocks for the disk, briefly.
     pub(crate) fn begin(shared: &Arc<Shared>, owner: &str, name: &str) -> Result<Self, JobError> {
         let reserved = shared.disk.reserve(0)?;
+        shared.readers.read(|connection| owners::check_file(connection, owner, 0, &shared.limits))?;
         let part = Some(Part::create(&shared.folder)?);
         let (owner, name) = (owner.to_owned(), name.to_owned());
         let buffer = Vec::with_capacity(BUFFER);
@@ -91,9 +93,12 @@ impl Upload {
             expires_at: now.after(expires_after.unwrap_or(self.shared.limits.keep)),
         };
         blocking(move || part.keep()).await?;
-        let row = file.clone();
-        // A file without a row is swept away at the next start.
-        self.shared.writer.submit(0, move |unit| Ok(files::insert(unit.connection, &row)?)).await?;
+        let (row, shared) = (file.clone(), Arc::clone(&self.shared));
+        let insert = move |unit: &mut Unit<'_>| {
+            owners::check_file(unit.connection, &row.owner, row.bytes, &shared.limits)?;
+            Ok(files::insert(unit.connection, &row)?)
+        };
+        self.shared.insert_file(file.id, insert).await?;
         self.reserved.keep();
         self.shared.changed();
         Ok(file)

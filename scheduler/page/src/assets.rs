@@ -27,6 +27,7 @@ const FILES: &[(&str, &str, &[u8])] = &[
     ("/page/dom.js", JAVASCRIPT, include_bytes!("../web/dom.js")),
     ("/page/events.js", JAVASCRIPT, include_bytes!("../web/events.js")),
     ("/page/format.js", JAVASCRIPT, include_bytes!("../web/format.js")),
+    ("/page/jobs.js", JAVASCRIPT, include_bytes!("../web/jobs.js")),
     ("/page/logs.js", JAVASCRIPT, include_bytes!("../web/logs.js")),
     ("/page/main.js", JAVASCRIPT, include_bytes!("../web/main.js")),
     ("/page/model.js", JAVASCRIPT, include_bytes!("../web/model.js")),

@@ -4,6 +4,7 @@
 
 use crate::events::{Event, EventLog};
 use crate::history::{History, LaneKey, Point, Span, Step};
+use crate::jobs::JobRow;
 use crate::rows::{CardRow, DetailRow, Meters, ModelRow, NodeRow, Rows};
 use crate::snapshot::{ModelSample, Snapshot};
 use bytes::Bytes;
@@ -49,8 +50,10 @@ struct Difference {
     cards: Vec<u32>,
     models: Vec<String>,
     details: Vec<String>,
+    jobs: Vec<String>,
     gone_cards: Vec<u32>,
     gone_models: Vec<String>,
+    gone_jobs: Vec<String>,
     /// Number of the first new event.
     events: u64,
     step: bool,
@@ -68,10 +71,14 @@ struct Message<'a> {
     models: Vec<&'a ModelRow>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     details: Vec<&'a DetailRow>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    jobs: Vec<JobRow>,
     #[serde(skip_serializing_if = "<[u32]>::is_empty")]
     gone_cards: &'a [u32],
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     gone_models: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    gone_jobs: &'a [String],
     #[serde(skip_serializing_if = "Vec::is_empty")]
     events: Vec<Event>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,7 +101,8 @@ impl Feed {
     /// Difference of the last tick to the one before, as an event; `None` when there is none.
     #[must_use]
     pub fn change(&self, audience: Audience) -> Option<Bytes> {
-        let Difference { node, cards, models, details, gone_cards, gone_models, events, step } = &self.difference;
+        let Difference { node, cards, models, details, jobs, gone_cards, gone_models, gone_jobs, events, step } =
+            &self.difference;
         let details: &[String] = if audience == Audience::Admin { details } else { &[] };
         let message = Message {
             now_ms: self.unix_ms,
@@ -102,8 +110,10 @@ impl Feed {
             cards: cards.iter().filter_map(|index| self.rows.cards.get(index)).collect(),
             models: models.iter().filter_map(|name| self.rows.models.get(name)).collect(),
             details: details.iter().filter_map(|name| self.rows.details.get(name)).collect(),
+            jobs: jobs.iter().filter_map(|id| Some(seen_by(audience, self.rows.jobs.get(id)?))).collect(),
             gone_cards,
             gone_models,
+            gone_jobs,
             events: self.events(*events, audience),
             step: step.then(|| self.history.last_step(self.at, self.unix_ms)),
         };
@@ -111,8 +121,10 @@ impl Feed {
             && message.cards.is_empty()
             && message.models.is_empty()
             && message.details.is_empty()
+            && message.jobs.is_empty()
             && gone_cards.is_empty()
             && gone_models.is_empty()
+            && gone_jobs.is_empty()
             && message.events.is_empty()
             && message.step.is_none();
         (!is_empty).then(|| event("change", &message))
@@ -128,8 +140,10 @@ impl Feed {
             cards: self.rows.cards.values().collect(),
             models: self.rows.models.values().collect(),
             details,
+            jobs: self.rows.jobs.values().map(|job| seen_by(audience, job)).collect(),
             gone_cards: &[],
             gone_models: &[],
+            gone_jobs: &[],
             events: self.events(0, audience),
             step: None,
         };
@@ -195,11 +209,21 @@ impl Difference {
             cards: changed(&last.cards, &now.cards),
             models: changed(&last.models, &now.models),
             details: changed(&last.details, &now.details),
+            jobs: changed(&last.jobs, &now.jobs),
             gone_cards: gone(&last.cards, &now.cards),
             gone_models: gone(&last.models, &now.models),
+            gone_jobs: gone(&last.jobs, &now.jobs),
             events: 0,
             step: false,
         }
+    }
+}
+
+/// A batch as the audience may see it.
+fn seen_by(audience: Audience, job: &JobRow) -> JobRow {
+    match audience {
+        Audience::Admin => job.clone(),
+        Audience::Anyone => job.for_anyone(),
     }
 }
 

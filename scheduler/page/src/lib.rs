@@ -13,6 +13,7 @@ mod assets;
 mod events;
 mod feed;
 mod history;
+mod jobs;
 mod rows;
 mod snapshot;
 

@@ -3,6 +3,7 @@
 //! Invariant: a row of a node at rest is the same at each tick. Ages are therefore sent as moments of beginning, and a
 //! moment that is told apart from the last one only by the jitter of two clocks is the last one.
 
+use crate::jobs::JobRow;
 use crate::snapshot::{Counters, Latency, ModelSample, Share, Snapshot};
 use omni_control_api::{Generation, Gpu, GpuInstance, Instance, Model, Stop};
 use serde::Serialize;
@@ -25,6 +26,7 @@ pub(crate) struct Rows {
     pub(crate) models: BTreeMap<String, ModelRow>,
     /// Texts of models, which only an administrator may read.
     pub(crate) details: BTreeMap<String, DetailRow>,
+    pub(crate) jobs: BTreeMap<String, JobRow>,
 }
 
 /// The node itself.
@@ -149,6 +151,7 @@ impl Rows {
             cards: cards.collect(),
             models: models.collect(),
             details: details.collect(),
+            jobs: snapshot.jobs.iter().map(|job| (job.id.clone(), JobRow::new(job))).collect(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Snapshot of a node's state: the input of the page.
 
-use omni_control_api::{Gpus, Model};
+use omni_control_api::{Gpus, Job, Model};
 
 /// State of a node at one moment.
 #[derive(Debug, Clone)]
@@ -15,6 +15,8 @@ pub struct Snapshot {
     pub gpus: Gpus,
     /// Models, sorted by name.
     pub models: Vec<ModelSample>,
+    /// The newest batches; empty while nobody looks.
+    pub jobs: Vec<Job>,
 }
 
 /// The node itself.

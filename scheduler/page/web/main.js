@@ -2,6 +2,7 @@
 import { byId, setText } from "./dom.js";
 import { showCards } from "./cards.js";
 import { showEvents } from "./events.js";
+import { showJobs } from "./jobs.js";
 import { startLogs } from "./logs.js";
 import { showModel, startModel } from "./model.js";
 import { showModels } from "./models.js";
@@ -20,7 +21,7 @@ function show() {
   asked = true;
   requestAnimationFrame(() => {
     asked = false;
-    for (const part of [showNode, showCards, showModels, showModel, showEvents]) part();
+    for (const part of [showNode, showCards, showModels, showModel, showJobs, showEvents]) part();
   });
 }
 

@@ -12,6 +12,8 @@ export const store = {
   cards: new Map(),
   models: new Map(),
   details: new Map(),
+  /** The newest batches by their identifiers. */
+  jobs: new Map(),
   events: [],
   /** Name of the model whose section is open. */
   chosen: null,
@@ -22,7 +24,7 @@ export const store = {
 /** Takes an event of the feed. */
 export function apply(name, message) {
   if (name === "whole") {
-    for (const map of [store.cards, store.models, store.details]) map.clear();
+    for (const map of [store.cards, store.models, store.details, store.jobs]) map.clear();
     store.events = [];
   }
   store.nowMs = message.now_ms;
@@ -35,6 +37,8 @@ export function apply(name, message) {
   for (const card of message.cards ?? []) store.cards.set(card.index, card);
   for (const model of message.models ?? []) store.models.set(model.name, model);
   for (const detail of message.details ?? []) store.details.set(detail.name, detail);
+  for (const id of message.gone_jobs ?? []) store.jobs.delete(id);
+  for (const job of message.jobs ?? []) store.jobs.set(job.id, job);
   if (message.events) store.events = [...store.events, ...message.events].slice(-MOST_EVENTS);
   if (message.step) addStep(message.step);
 }

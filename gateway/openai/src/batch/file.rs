@@ -60,7 +60,7 @@ pub struct FileDeleted {
     pub deleted: bool,
 }
 
-/// Fields of an upload, in front of the file.
+/// Fields of an upload, beside the file.
 #[derive(Debug, Clone, PartialEq, Eq, Default, JsonSchema)]
 pub struct UploadForm {
     /// `batch`.
@@ -115,12 +115,14 @@ impl UploadReader {
     /// Takes the next event; `None`: another piece is needed.
     ///
     /// # Errors
-    /// The form is none, has unknown fields or several files, or its purpose is not `batch`, or does not precede the file.
+    /// The form is none, has unknown fields or several files, or its purpose is not `batch`.
     pub fn next_event(&mut self) -> Result<Option<UploadEvent>, InvalidRequest> {
         while let Some(event) = self.form.next_event()? {
             match event {
                 FormEvent::Part { field, file_name } if field == "file" => {
-                    self.check_purpose()?;
+                    if !self.fields.purpose.is_empty() {
+                        self.check_purpose()?; // some clients send it behind the file
+                    }
                     if std::mem::replace(&mut self.has_file, true) {
                         return Err(InvalidRequest::new("file", "`file` appears twice"));
                     }
@@ -150,12 +152,13 @@ impl UploadReader {
     /// Ends the form. Returns the time after which the file expires, if the client asks for one.
     ///
     /// # Errors
-    /// The form was cut off, or has no file; the time is out of bounds.
+    /// The form was cut off, or has no file or no purpose `batch`; the time is out of bounds.
     pub fn finish(&self) -> Result<Option<Duration>, InvalidRequest> {
         self.form.finish()?;
         if !self.has_file {
             return Err(InvalidRequest::missing("file"));
         }
+        self.check_purpose()?;
         match (&self.fields.anchor, self.fields.seconds) {
             (None, None) => Ok(None),
             (Some(anchor), Some(seconds)) => expiry("expires_after", anchor, seconds).map(Some),
@@ -167,7 +170,7 @@ impl UploadReader {
     fn check_purpose(&self) -> Result<(), InvalidRequest> {
         match self.fields.purpose.as_str() {
             "batch" => Ok(()),
-            "" => Err(InvalidRequest::new("purpose", "`purpose` is missing, or comes after `file`: send it before")),
+            "" => Err(InvalidRequest::missing("purpose")),
             _ => Err(InvalidRequest::new(
                 "purpose",
                 "`purpose` has to be `batch`: this node keeps files for batches only",
@@ -248,11 +251,12 @@ mod tests {
         assert_eq!(plain, (Some("in.jsonl".into()), file.1.into(), None));
         let expiring = [("purpose", "batch"), ("\"expires_after[anchor]\"", "created_at"), file];
         let seconds = ("\"expires_after[seconds]\"", "3600");
+        assert_eq!(read(&[file, ("purpose", "batch")]).unwrap(), plain, "as the client of npm sends it");
         let all = read(&[&expiring[..], &[seconds]].concat()).unwrap();
         assert_eq!(all.2, Some(Duration::from_secs(3600)));
         for (parts, parameter) in [
             (&[file][..], "purpose"),
-            (&[file, ("purpose", "batch")], "purpose"),
+            (&[file, ("purpose", "fine-tune")], "purpose"),
             (&[("purpose", "fine-tune"), file], "purpose"),
             (&[("purpose", "batch")], "file"),
             (&[("purpose", "batch"), file, file], "file"),

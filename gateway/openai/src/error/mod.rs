@@ -70,7 +70,7 @@ fn code(failure: &Failure) -> Option<&'static str> {
         | Failure::HeadTooLarge
         | Failure::TooManyRequests { .. }
         | Failure::NoSuchJob(_)
-        | Failure::JobsFull
+        | Failure::JobsFull(_)
         | Failure::JobsUnavailable
         | Failure::BadRequest(_)
         | Failure::BodyTimeout

@@ -20,7 +20,7 @@ fn the_failure_table() {
         Failure::TooManyRequests { retry_after },
         Failure::NoSuchModel,
         Failure::NoSuchJob("file"),
-        Failure::JobsFull,
+        Failure::JobsFull("the node's space for batch jobs is used up: wait until files expire, or delete some"),
         Failure::JobsUnavailable,
         Failure::BadRequest("the client hung up".into()),
         InvalidRequest::new("temperature", "`temperature` is 3: it has to be from 0 to 2").into(),

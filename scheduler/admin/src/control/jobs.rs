@@ -3,7 +3,7 @@
 use super::{Control, Refusal, json};
 use hyper::{Response, StatusCode};
 use omni_control_api::{Job, Jobs};
-use omni_inference::AnswerBody;
+use omni_inference::{AnswerBody, JobsHandle};
 use omni_jobs::{Batch, BatchId, Form, JobError, JobStore, Page, Scope, UnixMillis};
 use omni_supervisor::clock::unix_ms;
 
@@ -20,6 +20,13 @@ pub(super) async fn list(control: &Control) -> Result<Response<AnswerBody>, Refu
         disk_bytes: store.disk_used(),
         disk_bytes_limit: control.config.jobs.disk.bytes(),
     }))
+}
+
+/// The newest batches; none while the store is not open or cannot be read, which its own messages say.
+pub(crate) async fn newest(control: &Control, most: usize) -> Vec<Job> {
+    let Some(store) = control.run.jobs().and_then(JobsHandle::opened) else { return Vec::new() };
+    let batches = store.batches(Scope::Node, Page { after: None, limit: most }).await.unwrap_or_default();
+    batches.into_iter().map(job).collect()
 }
 
 /// State of a batch.

@@ -8,6 +8,7 @@ mod route;
 mod stack;
 mod usage;
 
+pub(crate) use self::jobs::newest as newest_jobs;
 use self::logs::logs;
 use self::refusal::Refusal;
 use self::route::{ModelEndpoint, Route};
@@ -89,8 +90,8 @@ pub async fn serve(control: &Control, caller: &Caller, request: Request<Incoming
 }
 
 /// Serves one request of the node's page, whose caller has a token of role admin. Only what the page needs: models are
-/// shown and commanded, the node itself is not.
-pub(crate) async fn serve_model(control: &Control, request: Request<Incoming>) -> Response<AnswerBody> {
+/// shown and commanded and batches cancelled, the node itself is not commanded.
+pub(crate) async fn serve_page(control: &Control, request: Request<Incoming>) -> Response<AnswerBody> {
     let path = request.uri().path().strip_prefix("/control").unwrap_or_default().to_owned();
     let response = match Route::parse(&path).filter(|route| route.is_for_page()) {
         Some(route) if *request.method() == route.requires().0 => answer(control, route, request).await,

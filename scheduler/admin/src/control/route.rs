@@ -104,7 +104,16 @@ impl<'a> Route<'a> {
     /// Returns whether the node's page may use the route. Its requests to models go through the APIs with their tokens.
     pub(super) fn is_for_page(self) -> bool {
         match self {
-            Self::OpenApi | Self::Node | Self::Upgrade | Self::Models | Self::Top | Self::Gpus | Self::Usage => false,
+            Self::OpenApi
+            | Self::Node
+            | Self::Upgrade
+            | Self::Models
+            | Self::Top
+            | Self::Gpus
+            | Self::Usage
+            | Self::Jobs
+            | Self::Job(_) => false,
+            Self::CancelJob(_) => true,
             Self::Model(_, endpoint) => match endpoint {
                 ModelEndpoint::State
                 | ModelEndpoint::Manifest

@@ -104,6 +104,7 @@ mod tests {
             node: NodeSample::default(),
             gpus: Gpus { gpus: Vec::new(), host_committed_bytes: 0, host_budget_bytes: 0, message: None },
             models: vec![ModelSample { model, kind: None, counters: Counters::default(), latency: None, memory: None }],
+            jobs: Vec::new(),
         }
     }
 

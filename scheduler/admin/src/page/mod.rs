@@ -8,6 +8,7 @@
 //! | `GET /page/history?span=hour` (`day`) | history | anyone |
 //! | `GET /page/session` | the role of the token | anyone |
 //! | `/control/v1/models/…` | the control API's logs, history, explanation and commands | admins |
+//! | `/control/v1/jobs/…/cancel` | cancellation of a batch | admins |
 //! | `/ai/…`, `/v1/…` | as the data listener, with the same token | admins |
 //!
 //! Invariants: nothing that changes a model or shows its words is done without the token, which no browser sends by
@@ -95,7 +96,7 @@ impl Page {
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
         if path.starts_with("/control/") || path.starts_with("/ai/") || path.starts_with("/v1/") {
             return Ok(match self.admin(request.headers()) {
-                Ok(()) if path.starts_with("/control/") => control::serve_model(&self.control, request).await,
+                Ok(()) if path.starts_with("/control/") => control::serve_page(&self.control, request).await,
                 Ok(()) => self.data.serve(request).await,
                 Err(refusal) => refusal.into_response(),
             });

@@ -3,9 +3,10 @@
 //! Instances are asked for their memory only while somebody watches, as that wakes their workers.
 
 use super::Page;
-use crate::control::Control;
+use crate::control::{Control, newest_jobs};
 use crate::resource_use::resource_use;
 use omni_capacity::CapacityHandle;
+use omni_control_api::Job;
 use omni_page::{Counters, Latency, ModelSample, NodeSample, Share, Snapshot};
 use omni_supervisor::clock::unix_ms;
 use omni_supervisor::latency::{LatencyWindow, Quantiles};
@@ -19,6 +20,10 @@ use tokio::time::MissedTickBehavior;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Snapshots between two queries for the memory of instances.
 const MEMORY_EVERY: u64 = 5;
+/// Snapshots between two queries for the batches.
+const JOBS_EVERY: u64 = 2;
+/// Batches that are shown, the newest.
+const JOBS: usize = 20;
 /// Snapshots in a period of the quantiles.
 const PERIOD: u64 = 10;
 
@@ -28,12 +33,13 @@ pub(super) struct Recorder {
     capacity: CapacityHandle,
     windows: HashMap<String, LatencyWindow>,
     memory: HashMap<String, Share>,
+    jobs: Vec<Job>,
     ticks: u64,
 }
 
 impl Recorder {
     pub(super) fn new(control: Control, capacity: CapacityHandle) -> Self {
-        Self { control, capacity, windows: HashMap::new(), memory: HashMap::new(), ticks: 0 }
+        Self { control, capacity, windows: HashMap::new(), memory: HashMap::new(), jobs: Vec::new(), ticks: 0 }
     }
 
     /// Records until a successor has taken over.
@@ -46,10 +52,16 @@ impl Recorder {
                 _ = interval.tick() => {}
                 () = node.taken_over() => return,
             }
-            if !page.hub.is_watched() {
+            if page.hub.is_watched() {
+                if self.memory.is_empty() || self.ticks.is_multiple_of(MEMORY_EVERY) {
+                    self.measure_memory().await;
+                }
+                if self.jobs.is_empty() || self.ticks.is_multiple_of(JOBS_EVERY) {
+                    self.jobs = newest_jobs(&self.control, JOBS).await;
+                }
+            } else {
                 self.memory.clear();
-            } else if self.memory.is_empty() || self.ticks.is_multiple_of(MEMORY_EVERY) {
-                self.measure_memory().await;
+                self.jobs.clear();
             }
             page.hub.tick(&self.snapshot());
             self.ticks += 1;
@@ -84,6 +96,7 @@ impl Recorder {
             node: self.node(),
             gpus: self.control.gpu.view(),
             models: models.iter().map(|model| self.model(model)).collect(),
+            jobs: self.jobs.clone(),
         }
     }
 

@@ -89,6 +89,18 @@ pub enum Status {
 }
 
 impl Status {
+    /// All states.
+    pub const ALL: [Self; 8] = [
+        Self::Validating,
+        Self::Failed,
+        Self::InProgress,
+        Self::Finalizing,
+        Self::Completed,
+        Self::Expired,
+        Self::Cancelling,
+        Self::Cancelled,
+    ];
+
     /// Name in the API.
     #[must_use]
     pub fn name(self) -> &'static str {

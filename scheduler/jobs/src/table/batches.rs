@@ -3,7 +3,7 @@
 use super::files::owner;
 use super::known;
 use crate::id::{BatchId, FileId};
-use crate::lifecycle::{Cut, Ending, Event, Facts, Phase};
+use crate::lifecycle::{Cut, Ending, Event, Facts, Phase, Status};
 use crate::time::UnixMillis;
 use crate::types::{Batch, Counts, Form, LineError, Page, Scope, Times, Usage, Work};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -231,6 +231,15 @@ pub(crate) fn work(connection: &Connection) -> rusqlite::Result<Vec<Work>> {
         })
     };
     connection.prepare_cached(sql)?.query_map([], entry)?.collect()
+}
+
+/// Number of batches in each state; those that were removed do not count.
+pub(crate) fn states(connection: &Connection) -> rusqlite::Result<Vec<(Status, u64)>> {
+    let mut statement = connection.prepare_cached("SELECT phase, count(*) FROM batches GROUP BY phase")?;
+    let entry = |row: &Row<'_>| Ok((known(&row.get::<_, String>(0)?, Phase::from_name)?.status(), row.get(1)?));
+    let phases: Vec<(Status, u64)> = statement.query_map([], entry)?.collect::<Result<_, _>>()?;
+    let sum = |status| phases.iter().filter(|(of, _)| *of == status).map(|(_, count)| count).sum();
+    Ok(Status::ALL.into_iter().map(|status| (status, sum(status))).collect())
 }
 
 /// Deletes up to `most` items of a batch that has ended, with their results; returns whether some are left.

@@ -16,7 +16,9 @@ impl Purpose {
         Self::ALL.iter().find(|(purpose, _)| *purpose == self).map_or("", |(_, name)| name)
     }
 
-    fn parse(name: &str) -> Option<Self> {
+    /// Purpose of this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(_, known)| *known == name).map(|(purpose, _)| *purpose)
     }
 }
@@ -57,21 +59,23 @@ pub(crate) fn find(
     connection.prepare_cached(&sql)?.query_row(params![id.as_bytes(), now, owner(scope)], info).optional()
 }
 
-/// Files of the caller that are its clients', the newest first.
+/// Files of the caller that are its clients', of one purpose or of all; the newest first.
 pub(crate) fn list(
     connection: &Connection,
     scope: Scope<'_>,
+    purpose: Option<Purpose>,
     page: &Page<FileId>,
     now: UnixMillis,
 ) -> rusqlite::Result<Vec<FileInfo>> {
     let sql = format!(
         "SELECT {COLUMNS} FROM files WHERE deleted = 0 AND expires > ?1 AND (?2 IS NULL OR owner = ?2)
          AND purpose <> 'queued' AND (?3 IS NULL OR no < (SELECT no FROM files WHERE id = ?3))
-         ORDER BY no DESC LIMIT ?4"
+         AND (?5 IS NULL OR purpose = ?5) ORDER BY no DESC LIMIT ?4"
     );
     let after = page.after.as_ref().map(FileId::as_bytes);
     let mut statement = connection.prepare_cached(&sql)?;
-    statement.query_map(params![now, owner(scope), after, page.rows()], info)?.collect()
+    let purpose = purpose.map(Purpose::name);
+    statement.query_map(params![now, owner(scope), after, page.rows(), purpose], info)?.collect()
 }
 
 /// Hides a file from its owner; returns whether it was there.

@@ -3,6 +3,7 @@
 pub(crate) mod batches;
 pub(crate) mod files;
 pub(crate) mod items;
+pub(crate) mod owners;
 #[cfg(test)]
 mod tests;
 

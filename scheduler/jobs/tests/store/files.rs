@@ -47,6 +47,67 @@ fn a_full_store_hands_nothing_out_and_takes_what_is_in_flight() {
 }
 
 #[test]
+fn an_owner_has_a_part_of_the_store() {
+    let limits = Limits { owner_disk: 1000, owner_files: 3, owner_batches: 1, ..Limits::default() };
+    let world = World::new(limits);
+    let file = |owner: &str, bytes: usize| {
+        let mut upload = world.wait(world.store.upload(owner, "x"))?;
+        world.wait(upload.write(&vec![b'x'; bytes]))?;
+        world.wait(upload.finish(None, world.now))
+    };
+    let queue = |owner: &str| world.wait(world.store.queue(owner, "m", vec![b"{}".to_vec()], world.now));
+    file("a", 900).unwrap();
+    assert!(matches!(file("a", 200), Err(JobError::OwnerBound(_))), "bytes");
+    assert_eq!((left(world.dir.path()).len(), world.store.disk_used()), (1, 900), "the refused file is gone");
+    file("b", 900).unwrap();
+    file("a", 10).unwrap();
+    queue("a").unwrap();
+    assert!(matches!(file("a", 1), Err(JobError::OwnerBound(_))), "files");
+    queue("b").unwrap();
+    assert!(matches!(queue("b"), Err(JobError::OwnerBound(_))), "batches");
+    for _ in 0..5 {
+        file("", 900).unwrap();
+        queue("").unwrap();
+    }
+}
+
+#[test]
+fn results_of_one_owner_do_not_use_up_the_store() {
+    let bytes = lines(3).len() as u64;
+    let world = World::new(Limits { owner_disk: bytes + 100, ..Limits::default() });
+    let id = world.running(3);
+    let mut claims = world.claim(id, 2);
+    for claim in &mut claims {
+        world.complete(claim, 200);
+    }
+    assert!(matches!(world.wait(world.store.claim(id, MODEL, 1)), Err(JobError::DiskBound)));
+    let other = world.wait(world.store.queue("other", "m", vec![b"{}".to_vec()], world.now)).unwrap();
+    world.tend();
+    assert_eq!(world.wait(world.store.claim(other.id, "m", 1)).unwrap().len(), 1, "others go on");
+}
+
+#[test]
+fn batches_are_counted_by_state() {
+    let world = World::new(Limits::default());
+    let counts = || {
+        let states = world.wait(world.store.states()).unwrap();
+        states
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(status, count)| (status.name(), count))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(counts(), []);
+    let id = world.running(1);
+    world.create(world.upload(b"no json"));
+    assert_eq!(counts(), [("validating", 1), ("in_progress", 1)]);
+    world.tend();
+    world.wait(world.store.cancel(Scope::Node, id, world.now)).unwrap();
+    world.tend();
+    assert_eq!(counts(), [("failed", 1), ("cancelled", 1)]);
+}
+
+#[test]
 fn a_deleted_file_is_read_to_the_end_by_its_batch() {
     let world = World::new(Limits::default());
     let id = world.running(1);
@@ -169,5 +230,5 @@ fn what_a_killed_process_left_is_swept_away() {
     let world = world.restart(Limits::default());
     assert_eq!(left(world.dir.path()), [file.to_string()]);
     let page = Page { after: None, limit: 100 };
-    assert_eq!(world.wait(world.store.files(Scope::Owner(OWNER), page, world.now)).unwrap()[0].id, file);
+    assert_eq!(world.wait(world.store.files(Scope::Owner(OWNER), None, page, world.now)).unwrap()[0].id, file);
 }

@@ -121,7 +121,7 @@ fn workers_ai_results_are_read_while_they_are_kept() {
     let result = reports(&world).unwrap()[0].result.clone().unwrap();
     assert_eq!(result, r#"{"status_code":500,"request_id":"r0","body":{ "item": 0}}"#);
     let page = Page { after: None, limit: 9 };
-    assert!(world.wait(world.store.files(Scope::Owner(OWNER), page, world.now)).unwrap().is_empty());
+    assert!(world.wait(world.store.files(Scope::Owner(OWNER), None, page, world.now)).unwrap().is_empty());
 
     world.pass(29 * 24 * HOUR);
     assert_eq!(reports(&world).unwrap().len(), 2);
@@ -162,7 +162,7 @@ fn others_do_not_see_what_is_not_theirs() {
     let theirs = NewBatch { owner: "mallory".into(), ..new_batch(input) };
     assert!(matches!(world.wait(store.create(theirs, world.now)), Err(JobError::NoFile)));
     assert!(world.wait(store.batches(mallory, Page { after: None, limit: 10 })).unwrap().is_empty());
-    assert!(world.wait(store.files(mallory, page, world.now)).unwrap().is_empty());
+    assert!(world.wait(store.files(mallory, None, page, world.now)).unwrap().is_empty());
     assert_eq!(world.wait(store.batch(node, id)).unwrap().owner, OWNER);
     assert_eq!(world.wait(store.batches(node, Page { after: None, limit: 10 })).unwrap().len(), 1);
 }
@@ -175,7 +175,7 @@ fn lists_are_in_pages_the_newest_first() {
     let (mut seen_files, mut seen_batches) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         let page = Page { after: seen_files.last().copied(), limit: 2 };
-        let found = world.wait(world.store.files(Scope::Owner(OWNER), page, world.now)).unwrap();
+        let found = world.wait(world.store.files(Scope::Owner(OWNER), None, page, world.now)).unwrap();
         seen_files.extend(found.into_iter().map(|file| file.id));
         let page = Page { after: seen_batches.last().copied(), limit: 2 };
         let found = world.wait(world.store.batches(Scope::Owner(OWNER), page)).unwrap();

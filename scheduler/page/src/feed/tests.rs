@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::snapshot::{Counters, NodeSample};
-use omni_control_api::{Gpu, Gpus, Instance, Model, Residency, State};
+use omni_control_api::{Gpu, Gpus, Instance, Job, Model, Residency, State};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Map, Value};
@@ -14,6 +14,7 @@ struct Browser {
     cards: Map<String, Value>,
     models: Map<String, Value>,
     details: Map<String, Value>,
+    jobs: Map<String, Value>,
     events: Vec<Value>,
 }
 
@@ -38,6 +39,10 @@ impl Browser {
         for gone in rows("gone_cards") {
             self.cards.remove(&gone.to_string());
         }
+        for gone in rows("gone_jobs") {
+            self.jobs.remove(gone.as_str().unwrap());
+        }
+        self.jobs.extend(rows("jobs").into_iter().map(|row| (row["id"].as_str().unwrap().to_owned(), row)));
         self.cards.extend(rows("cards").into_iter().map(|row| (row["index"].to_string(), row)));
         self.models.extend(rows("models").into_iter().map(|row| (row["name"].as_str().unwrap().to_owned(), row)));
         self.details.extend(rows("details").into_iter().map(|row| (row["name"].as_str().unwrap().to_owned(), row)));
@@ -63,6 +68,26 @@ fn model(name: usize, state: usize, restarts: u64, ended: u64) -> ModelSample {
     }];
     let counters = Counters { ended, failed: ended / 2 };
     ModelSample { model, kind: None, counters, latency: None, memory: None }
+}
+
+/// A batch whose owner and faults are for administrators.
+fn job(id: u64, completed: u64) -> Job {
+    Job {
+        id: format!("batch_{id}"),
+        owner: "secret of the token".to_owned(),
+        endpoint: "/v1/chat/completions".to_owned(),
+        model: None,
+        status: "in_progress".to_owned(),
+        total: 10,
+        completed,
+        failed: 0,
+        input_tokens: 0,
+        output_tokens: 0,
+        created_unix_ms: 1_000_000,
+        expires_unix_ms: 2_000_000,
+        ended_unix_ms: None,
+        errors: vec!["secret of the file".to_owned()],
+    }
 }
 
 fn snapshot(second: usize, models: Vec<ModelSample>, resident: u64) -> Snapshot {
@@ -96,6 +121,7 @@ fn snapshot(second: usize, models: Vec<ModelSample>, resident: u64) -> Snapshot 
         node: NodeSample { waiting: resident % 2, ..NodeSample::default() },
         gpus: Gpus { gpus, host_committed_bytes: 0, host_budget_bytes: 0, message: None },
         models,
+        jobs: (0..resident % 4).map(|id| job(id, resident)).collect(),
     }
 }
 

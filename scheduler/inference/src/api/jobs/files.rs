@@ -79,16 +79,19 @@ impl JobsRequest<'_> {
         let PageQuery { after, limit, purpose } = PageQuery::parse(self.request.parts.uri.query())?;
         let after = after.map(|after| file_id(&after)).transpose()?;
         let (scope, now) = (self.scope(), now());
-        let list = async |page| self.store.files(scope, page, now).await.map_err(|error| failure(&error, "after"));
+        let purpose = match purpose.as_deref().map(Purpose::parse) {
+            Some(None) => return self.respond(&FileList::new(Vec::new(), false)), // there are none of another purpose
+            known => known.flatten(),
+        };
+        let list =
+            async |page| self.store.files(scope, purpose, page, now).await.map_err(|error| failure(&error, "after"));
         let files = list(Page { after, limit }).await?;
         let last = files.last().filter(|_| files.len() == limit);
         let has_more = match last {
             Some(last) => !list(Page { after: Some(last.id), limit: 1 }).await?.is_empty(),
             None => false,
         };
-        let objects = files.iter().map(object);
-        let objects = objects.filter(|file| purpose.as_deref().is_none_or(|purpose| purpose == file.purpose));
-        self.respond(&FileList::new(objects.collect(), has_more))
+        self.respond(&FileList::new(files.iter().map(object).collect(), has_more))
     }
 
     pub(super) async fn file(&self, id: FileId) -> Result<Response<AnswerBody>, Failure> {
