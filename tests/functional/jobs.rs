@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_tests::clients::run_clients;
+use omni_tests::process::peak_resident;
 use omni_tests::{Answer, Client, Node, NodeBuilder, PATIENCE, chance, is_soak, wait_for};
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
@@ -225,6 +226,36 @@ fn every_item_has_one_result_whatever_is_killed() {
         assert_eq!((&line["custom_id"], said), (&json!(at.to_string()), &json!(format!("say {at}"))));
     }
     assert_eq!(content.lines().count(), items);
+}
+
+#[test]
+fn an_upload_goes_to_the_disk_as_it_comes() {
+    let node = builder(JOBS).start();
+    let (head, end) = (
+        "--b\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--b\r\n\
+         Content-Disposition: form-data; name=\"file\"; filename=\"x\"\r\n\r\n",
+        "\r\n--b--\r\n",
+    );
+    let upload = |mebibytes: usize| {
+        let length = head.len() + (mebibytes << 20) + end.len();
+        let request = format!(
+            "POST /v1/files HTTP/1.1\r\nHost: {}\r\nContent-Type: multipart/form-data; boundary=b\r\n\
+             Content-Length: {length}\r\nConnection: close\r\n\r\n{head}",
+            node.data_address()
+        );
+        let piece = vec![b'x'; 1 << 20];
+        let content = std::iter::repeat_n(piece.as_slice(), mebibytes);
+        let pieces: Vec<&[u8]> = std::iter::once(request.as_bytes()).chain(content).chain([end.as_bytes()]).collect();
+        let answer = node.http().write_all_then_read(&pieces).whole();
+        assert_eq!((answer.status, &answer.json()["bytes"]), (200, &json!(mebibytes << 20)), "{}", answer.text());
+    };
+    upload(4);
+    let pid = node.pid();
+    std::fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap(); // the peak is counted anew
+    let before = peak_resident(pid).unwrap();
+    upload(200);
+    let grown = peak_resident(pid).unwrap().saturating_sub(before);
+    assert!(grown <= 4 << 20, "{grown} bytes");
 }
 
 #[test]

@@ -46,15 +46,16 @@ pub fn is_alive(pid: Pid) -> bool {
     state(pid).is_some_and(|state| state != 'Z' || threads() > 1)
 }
 
-/// Open files of the descriptors, sorted; numbers of sockets and pipes are left out, so that two lists compare. So is the log
-/// of usage, which a scheduler has open from the first record on.
+/// Open files of the descriptors, sorted; numbers of sockets and pipes are left out, so that two lists compare. So are
+/// the log of usage, which a scheduler has open from the first record on, and the store of batch jobs, whose connections
+/// come and go.
 #[must_use]
 pub fn descriptors(pid: Pid) -> Vec<String> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let target = |entry: fs::DirEntry| Some(fs::read_link(entry.path()).ok()?.to_string_lossy().into_owned());
     let plain = |name: String| name.split(":[").next().map(str::to_owned).unwrap_or(name);
-    let is_usage_log = |name: &String| name.contains("/state/scheduler/usage/");
-    let mut all: Vec<_> = entries.filter_map(target).map(plain).filter(|name| !is_usage_log(name)).collect();
+    let is_store = |name: &String| ["usage", "jobs"].iter().any(|of| name.contains(&format!("/state/scheduler/{of}/")));
+    let mut all: Vec<_> = entries.filter_map(target).map(plain).filter(|name| !is_store(name)).collect();
     all.sort();
     all
 }

@@ -155,11 +155,12 @@ proptest! {
                 prop_assert!((explanation.average - exact).abs() <= tolerance, "{} {}", explanation.average, exact);
 
                 let sustained = explanation.average.min(f64::from(load));
-                let need = ((sustained / f64::from(concurrency)).ceil() as u32).max(u32::from(load > 0));
-                needed.push((now, need));
+                // One is needed while there is a request; a request that took no time is not remembered.
+                let present = u32::from(load > 0);
+                needed.push((now, (sustained / f64::from(concurrency)).ceil() as u32));
                 let within = |seconds: u64| {
                     let from = now.saturating_sub(Duration::from_secs(seconds));
-                    needed.iter().filter(|(at, _)| *at >= from).map(|(_, need)| *need).max().unwrap_or(0)
+                    needed.iter().filter(|(at, _)| *at >= from).map(|(_, need)| *need).max().unwrap_or(0).max(present)
                 };
                 let wanted = demand.wanted(now, bounds);
                 let in_bounds = |need: u32| need.min(bounds.max).max(bounds.min);
