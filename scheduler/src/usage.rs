@@ -3,7 +3,8 @@
 use crate::args::Directories;
 use omni_auth::secret::{self, SecretError};
 use omni_config::node::{NodeConfig, Sink, WhenFull};
-use omni_usage::{HttpSink, InvalidSink, UsageRecorder, UsageSettings, UsageSink};
+use omni_sink::InvalidSink;
+use omni_usage::{HttpSink, UsageRecorder, UsageSettings, UsageSink};
 use std::io;
 use std::sync::Arc;
 

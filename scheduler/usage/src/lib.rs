@@ -25,4 +25,4 @@ mod spool;
 pub use read::read_since;
 pub use record::{Outcome, TokenSource, Tokens, Units, UsageRecord};
 pub use recorder::{FLUSH_AFTER, UsageCounts, UsageRecorder, UsageSettings, WhenFull};
-pub use sink::{HttpSink, InvalidSink, UsageSink};
+pub use sink::{HttpSink, UsageSink};

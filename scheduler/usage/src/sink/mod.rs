@@ -12,7 +12,7 @@
 mod file;
 mod http;
 
-pub use http::{HttpSink, InvalidSink};
+pub use http::HttpSink;
 
 use crate::cursor::Cursors;
 use crate::log::{is_locked, records_in};

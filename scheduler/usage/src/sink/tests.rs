@@ -115,16 +115,6 @@ fn a_server_acknowledges_by_its_status_and_gets_the_token() {
 }
 
 #[test]
-fn a_sink_of_https_needs_certificates() {
-    let dir = tempfile::tempdir().unwrap();
-    let none = dir.path().join("none.pem");
-    fs::write(&none, "nothing").unwrap();
-    let new = |ca: &Path| HttpSink::new("https://sink.example".to_owned(), None, Some(ca)).map(drop);
-    assert!(matches!(new(&none), Err(InvalidSink::Certificates { .. })));
-    assert!(matches!(new(&dir.path().join("missing")), Err(InvalidSink::Certificates { .. })));
-}
-
-#[test]
 fn a_sink_that_fails_half_of_the_time_gets_every_record() {
     let dir = tempfile::tempdir().unwrap();
     let (url, received) = server(vec!["503 Busy", "200 OK"]);
