@@ -13,6 +13,7 @@ mod jobs;
 mod python;
 mod secret;
 mod tls;
+mod tracing;
 mod usage;
 mod user;
 mod weights;
@@ -33,6 +34,7 @@ pub use jobs::Jobs;
 pub use python::Python;
 pub use secret::SecretFile;
 pub use tls::Tls;
+pub use tracing::Tracing;
 pub use usage::{Sink, Usage, WhenFull};
 pub use user::{NoUser, NodeUser};
 pub use weights::Weights;
@@ -82,6 +84,8 @@ pub struct NodeConfig {
     pub usage: Usage,
     /// `[jobs]`: batch jobs.
     pub jobs: Jobs,
+    /// `[tracing]`: spans of requests to a collector.
+    pub tracing: Tracing,
 }
 
 /// A configuration of the node that cannot be used, with everything that is wrong with it.
@@ -112,6 +116,7 @@ impl NodeConfig {
             logs: root.section("logs", Logs::read),
             usage: root.section("usage", Usage::read),
             jobs: root.section("jobs", Jobs::read),
+            tracing: root.section("tracing", Tracing::read),
         });
         if document.is_clean()
             && let Some((key, reason)) = config.node.overlap()
@@ -128,6 +133,11 @@ impl NodeConfig {
         {
             document.refuse("usage", key, reason);
         }
+        if document.is_clean()
+            && let Some((key, reason)) = config.tracing.without_endpoint()
+        {
+            document.refuse("tracing", key, reason);
+        }
         document.finish(config).map_err(NodeConfigError)
     }
 
@@ -142,7 +152,8 @@ impl NodeConfig {
     pub fn of_launcher(&self) -> serde_json::Value {
         let mut sections = serde_json::to_value(self).unwrap_or_default(); // a parsed value can always be written
         if let Some(sections) = sections.as_object_mut() {
-            sections.retain(|name, _| !["server", "tls", "capacity", "logs", "usage", "jobs"].contains(&name.as_str()));
+            let others = ["server", "tls", "capacity", "logs", "usage", "jobs", "tracing"];
+            sections.retain(|name, _| !others.contains(&name.as_str()));
         }
         sections
     }

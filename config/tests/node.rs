@@ -124,6 +124,12 @@ enabled = false
 idle = "1s"
 disk = "1GiB"
 keep = "24h"
+[tracing]
+endpoint = "https://collector.example.com:4318/"
+sample = 1
+headers = "otlp-headers"
+authorities = "/etc/otlp-ca.pem"
+timeout = "5s"
 "#;
 
 #[test]
@@ -213,6 +219,15 @@ const BAD: &[&str] = &[
     "[jobs]\nenabled = \"no\"",
     "[jobs]\nidle = 10",
     "[jobs]\ndisk = \"1KiB\"",
+    "[tracing]\nendpoint = \"127.0.0.1:4318\"",
+    "[tracing]\nendpoint = \"http://127.0.0.1:4318/v1/traces\"",
+    "[tracing]\nendpoint = \"http://127.0.0.1:4318/?key=secret\"",
+    "[tracing]\nendpoint = \"http://user:secret@host:4318\"",
+    "[tracing]\nsample = 1.5",
+    "[tracing]\nsample = \"1%\"",
+    "[tracing]\nheaders = \"x\"",
+    "[tracing]\nauthorities = \"/etc/ca.pem\"",
+    "[tracing]\ntimeout = \"2m\"",
 ];
 
 #[test]

@@ -9,4 +9,5 @@ pub mod serve;
 mod service;
 mod single;
 pub mod startup;
+pub mod traces;
 pub mod usage;

@@ -11,7 +11,7 @@ use omni_scheduler::args::{Args, ArgsError, Directories};
 use omni_scheduler::exposure;
 use omni_scheduler::serve::{self, Start};
 use omni_scheduler::startup::{self, StartupError};
-use omni_scheduler::usage;
+use omni_scheduler::{traces, usage};
 use omni_takeover::{Listeners, Predecessor};
 use std::collections::BTreeMap;
 use std::io::{Write, stdout};
@@ -79,6 +79,7 @@ fn prepare(
         tokens(&config)?;
         tls(&config)?;
         usage::sink(&config)?;
+        traces::collector(&config)?;
         return Ok(None);
     }
     if args.probe {
@@ -87,10 +88,14 @@ fn prepare(
         return Ok(None);
     }
     let config = with_machine_limits(config);
-    let read = || Ok::<_, Box<dyn std::error::Error>>((tokens(&config)?, tls(&config)?, usage::sink(&config)?));
-    let (listeners, (tokens, tls, usage_sink)) =
+    let read = || {
+        let (tokens, tls) = (tokens(&config)?, tls(&config)?);
+        Ok::<_, Box<dyn std::error::Error>>((tokens, tls, usage::sink(&config)?, traces::collector(&config)?))
+    };
+    let (listeners, (tokens, tls, usage_sink, collector)) =
         startup::set_up(&config, &directories, args.config_file().as_deref(), handed_over, read)?;
-    Ok(Some(Start { config, directories, admins, tokens, tls, usage_sink, listeners, program, predecessor: None }))
+    let predecessor = None;
+    Ok(Some(Start { config, directories, admins, tokens, tls, usage_sink, collector, listeners, program, predecessor }))
 }
 
 /// Reads the tokens of the data listener, by name; `None`: the configuration has no tokens file.

@@ -10,7 +10,7 @@ use crate::kind::{Mismatch, absolute_path, choice, size};
 use crate::reader::Section;
 use crate::size::ByteSize;
 
-/// Longest URL of a sink.
+/// Longest URL of a server.
 const LONGEST_URL: usize = 2048;
 
 /// `[usage]`: records of what requests used.
@@ -87,12 +87,16 @@ fn sink(value: &DeValue<'_>) -> Result<Sink, Mismatch> {
     if let Ok(path) = absolute_path(value) {
         return if is_file(&path) { Ok(Sink::File(path)) } else { Err(wrong()) };
     }
-    let text = value.as_str().filter(|text| text.len() <= LONGEST_URL).ok_or_else(wrong)?;
-    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).ok_or_else(wrong)?;
+    value.as_str().and_then(server_url).map(|url| Sink::Url(url.to_owned())).ok_or_else(wrong)
+}
+
+/// The text, if it is the URL of a server.
+pub(super) fn server_url(text: &str) -> Option<&str> {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"))?;
     let host = rest.split(['/', '?']).next().unwrap_or_default();
     // A password in a URL would be printed with every message about it.
     let is_url = !host.is_empty() && !host.contains('@') && text.bytes().all(|byte| byte.is_ascii_graphic());
-    if is_url && !text.contains('#') { Ok(Sink::Url(text.to_owned())) } else { Err(wrong()) }
+    Some(text).filter(|text| is_url && !text.contains('#') && text.len() <= LONGEST_URL)
 }
 
 fn is_file(path: &Path) -> bool {

@@ -10,6 +10,7 @@ pub mod monitoring;
 mod openapi;
 mod page;
 mod resource_use;
+mod traces_metrics;
 mod usage_metrics;
 
 pub use metrics::Metrics;

@@ -1,6 +1,7 @@
 //! Registry of all metrics. No label is unbounded: models are directories on this node, usage units are checked words.
 
 use crate::jobs_metrics::JobsCollector;
+use crate::traces_metrics::TracesCollector;
 use crate::usage_metrics::UsageCollector;
 use omni_auth::TokenMetrics;
 use omni_body::BodyMetrics;
@@ -9,6 +10,7 @@ use omni_gpu::GpuMetrics;
 use omni_inference::JobsHandle;
 use omni_ingress::HttpMetrics;
 use omni_supervisor::metrics::NodeMetrics;
+use omni_traces::Tracer;
 use omni_usage::UsageRecorder;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -97,6 +99,11 @@ impl Metrics {
         self.registry.register_collector(Box::new(UsageCollector(recorder)));
     }
 
+    /// Adds the counts of spans.
+    pub fn traces(&mut self, tracer: Arc<Tracer>) {
+        self.registry.register_collector(Box::new(TracesCollector(tracer)));
+    }
+
     /// Adds the counts of batch jobs.
     pub fn jobs(&mut self, jobs: JobsHandle) {
         let collector = JobsCollector::new(jobs);
@@ -136,6 +143,7 @@ mod tests {
         let (spool, log) = (dir.path().join("spool"), dir.path().join("log"));
         let settings = UsageSettings { spool, log, keep: 1, when_full: WhenFull::Lose, sink: None };
         metrics.usage(Arc::new(UsageRecorder::open(settings).unwrap()));
+        metrics.traces(Arc::default());
         metrics.jobs(JobsHandle::new(tokio::sync::watch::channel(StoreState::Closed).1, Arc::default()));
         let model = metrics.of_node().of_model("cowsay");
         model.outcomes(Api::WorkersAi).ok.inc();

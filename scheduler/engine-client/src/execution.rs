@@ -1,6 +1,7 @@
 //! Execution of a request: where it was sent, and what its handler reported. Shared with whoever writes the record of its
 //! usage, which every end of the request needs: an answer, a failure, a client that goes away.
 
+use crate::answer::Swap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -30,6 +31,19 @@ pub struct SentTo {
     pub at: Instant,
     /// The instance.
     pub instance: Arc<InstanceName>,
+    /// The instance's last wait for GPU memory before that, if there was one.
+    pub swap: Option<Swap>,
+    /// The start of the instance, if this scheduler has started it.
+    pub start: Option<StartTimes>,
+}
+
+/// Start of an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StartTimes {
+    /// When it was asked for.
+    pub from: Instant,
+    /// When it was ready.
+    pub until: Instant,
 }
 
 impl Execution {

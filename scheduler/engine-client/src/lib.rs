@@ -25,7 +25,7 @@ mod violation;
 
 pub use answer::{Answer, AnswerContent, ReplySender, Swap, Unanswered};
 pub use connection::{ConnectionError, DataConnection, EngineEnds, split_frame};
-pub use execution::{Execution, InstanceName, SentTo};
+pub use execution::{Execution, InstanceName, SentTo, StartTimes};
 pub use request::Request;
 pub use requests::{FrameOutcome, Recipient, RequestTable};
 pub use stream::{StreamEnd, StreamRead, StreamReader, StreamWriter, stream};

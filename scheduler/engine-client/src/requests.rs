@@ -11,7 +11,7 @@
 
 use super::answer::{Answer, AnswerContent, ReplySender, Swap, Unanswered};
 use super::connection::DataConnection;
-use super::execution::{Execution, InstanceName, SentTo};
+use super::execution::{Execution, InstanceName, SentTo, StartTimes};
 use super::request::Request;
 use super::stream::{StreamEnd, StreamReader, StreamWriter, stream};
 use super::violation::ProtocolViolation;
@@ -74,6 +74,8 @@ pub struct Recipient {
     pub name: Arc<InstanceName>,
     /// Last wait of the request for GPU memory.
     pub swap: Option<Swap>,
+    /// Start of the instance, if this scheduler has started it.
+    pub start: Option<StartTimes>,
 }
 
 /// Effect of a frame.
@@ -124,7 +126,8 @@ impl RequestTable {
                 let _ = sent.send(BodyReader::Model); // without an upload the engine reads to the cut
             }
         }
-        entry.execution.on_sent(SentTo { at: now, instance: Arc::clone(&to.name) });
+        let (instance, swap, start) = (Arc::clone(&to.name), to.swap, to.start);
+        entry.execution.on_sent(SentTo { at: now, instance, swap, start });
         entry.sent = Some(Sent { at: now, to });
         true
     }
@@ -384,7 +387,7 @@ fn whole_text(text: &[u8]) -> Result<StreamReader, ProtocolViolation> {
 }
 
 fn answer(status: u16, head: Option<AnswerHead>, content: AnswerContent, sent: Sent) -> Answer {
-    let Sent { at, to: Recipient { instance: _, name, swap } } = sent;
+    let Sent { at, to: Recipient { instance: _, name, swap, start: _ } } = sent;
     Answer { status, head, content, permit: None, sent_at: at, swap, instance: name }
 }
 
@@ -422,7 +425,7 @@ mod tests {
         table.insert(ID, Request { head, body, deadline, reply, execution: Execution::default() });
         let (mut connection, _ends) = DataConnection::pair().unwrap();
         let name = Arc::new(InstanceName { id: "abc".to_owned(), version: "0123".to_owned() });
-        let to = Recipient { instance: MODEL, name, swap: None };
+        let to = Recipient { instance: MODEL, name, swap: None, start: None };
         assert!(table.send(ID, &mut connection, to, Instant::now()));
         (table, client)
     }

@@ -7,9 +7,16 @@ use omni_ingress::{AlreadyAdmitted, ResponseGuard};
 use omni_request_error::Failure;
 use std::sync::Arc;
 
-/// Extension of a request that is an item of a batch. Only the node itself sets it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct BatchItem;
+/// Item of a batch: extension of its request, which only the node itself sets.
+#[derive(Debug, Clone)]
+pub struct BatchItem {
+    /// Name of the holder of the token that the batch was made with.
+    pub owner: Arc<str>,
+    /// Id of the batch.
+    pub batch: Arc<str>,
+    /// Position in the batch, from 0.
+    pub number: u32,
+}
 
 /// Extension of the response to an item of a batch that failed.
 #[derive(Debug, Clone)]

@@ -6,6 +6,7 @@ use crate::api::{self, ApiRoute};
 use crate::forward::Listener;
 use crate::refusal::refuse_and_skip;
 use crate::state::RunApi;
+use crate::trace::RequestTrace;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use omni_auth::{TokenHolder, Tokens};
@@ -28,6 +29,13 @@ impl DataApi {
         if self.run.node().is_handed_over() {
             return self.run.forwarder().unread(request).await;
         }
+        let target = (request.method(), request.uri().path());
+        let trace = RequestTrace::begin(self.run.tracer(), target, request.headers());
+        trace.on_response(self.authenticate(request, &trace).await)
+    }
+
+    /// Serves a request that shows a token where one is needed.
+    async fn authenticate(&self, request: Request<Incoming>, trace: &RequestTrace) -> Response<AnswerBody> {
         // Authentication comes first: without a token, no response tells which routes and models exist.
         let holder = match &self.tokens {
             None => None,
@@ -36,12 +44,13 @@ impl DataApi {
                 Err(failure) => return refuse_and_skip(request, &failure).await,
             },
         };
-        self.serve_for(holder, request).await
+        self.serve_for(holder, request, trace).await
     }
 
     /// Serves an item of a batch: without a token, as its owner has shown it, and without a quota, as nobody waits for it. The response
     /// to one that failed has an [`ItemFailure`].
-    pub async fn serve_item(&self, owner: &str, mut request: Request<Incoming>) -> Response<AnswerBody> {
+    pub async fn serve_item(&self, item: &BatchItem, mut request: Request<Incoming>) -> Response<AnswerBody> {
+        let owner = &*item.owner;
         let refusal = if self.run.node().is_handed_over() {
             Some(Failure::ShuttingDown)
         } else {
@@ -53,26 +62,36 @@ impl DataApi {
             response.extensions_mut().insert(ItemFailure(failure));
             return response;
         }
-        request.extensions_mut().insert(BatchItem);
-        self.serve_for(self.tokens.as_ref().and_then(|tokens| tokens.holder(owner)), request).await
+        request.extensions_mut().insert(item.clone());
+        let trace = RequestTrace::of_item(self.run.tracer(), (request.method(), request.uri().path()), item);
+        let holder = self.tokens.as_ref().and_then(|tokens| tokens.holder(owner));
+        trace.on_response(self.serve_for(holder, request, &trace).await)
     }
 
     /// Serves a request of the holder of a token.
-    async fn serve_for(&self, holder: Option<&Arc<TokenHolder>>, request: Request<Incoming>) -> Response<AnswerBody> {
+    async fn serve_for(
+        &self,
+        holder: Option<&Arc<TokenHolder>>,
+        request: Request<Incoming>,
+        trace: &RequestTrace,
+    ) -> Response<AnswerBody> {
         match ApiRoute::of(request.method(), request.uri().path()) {
             None => {}
-            Some(Ok(route)) => return api::serve(&self.run, route, holder, request).await,
+            Some(Ok(route)) => return api::serve(&self.run, route, (holder, trace), request).await,
             Some(Err(failure)) => return refuse_and_skip(request, &failure).await,
         }
         let name = match model_of(request.method(), request.uri().path()) {
             Ok(name) => name,
             Err(failure) => return refuse_and_skip(request, &failure).await,
         };
-        let Some(holder) = holder else { return self.run.run(Listener::Data, (name.as_str(), None), request).await };
+        let name_and_holder = (name.as_str(), holder);
+        let Some(holder) = holder else {
+            return self.run.run_traced(Listener::Data, name_and_holder, request, trace).await;
+        };
         match admit(holder, &name, request.extensions()) {
             Err(failure) => refuse_and_skip(request, &failure).await,
             Ok(guard) => {
-                let mut response = self.run.run(Listener::Data, (name.as_str(), Some(holder)), request).await;
+                let mut response = self.run.run_traced(Listener::Data, name_and_holder, request, trace).await;
                 if let Some(guard) = guard {
                     response.extensions_mut().insert(guard);
                 }

@@ -3,6 +3,7 @@
 //! Invariants: a timeout or priority that is no number is refused, and one that is too large is cut to the limit of the
 //! manifest; a request id that is not valid is replaced; credentials reach no model.
 
+use crate::trace::{TRACEPARENT, TRACESTATE};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use omni_engine_protocol::frame::RequestHead;
@@ -18,8 +19,8 @@ const SESSION: HeaderName = HeaderName::from_static("x-session-affinity");
 const PRIORITY: HeaderName = HeaderName::from_static("x-omni-priority");
 /// Longest request id that is accepted from a client, in bytes.
 const LONGEST_ID: usize = 128;
-/// Headers that models do not get: credentials, and those of one connection.
-const WITHHELD: [&str; 11] = [
+/// Headers that models do not get as they came: credentials, those of one connection, and those of a trace, which the node makes.
+const WITHHELD: [&str; 13] = [
     "authorization",
     "connection",
     "cookie",
@@ -27,6 +28,8 @@ const WITHHELD: [&str; 11] = [
     "keep-alive",
     "proxy-authorization",
     "te",
+    TRACEPARENT,
+    TRACESTATE,
     "transfer-encoding",
     "upgrade",
     "x-api-key",
@@ -143,6 +146,7 @@ mod tests {
             .header("accept", "a")
             .header("accept", "b")
             .header("authorization", "Bearer secret")
+            .header("traceparent", "not checked")
             .header("x-session-affinity", "s1")
             .body(())
             .unwrap()

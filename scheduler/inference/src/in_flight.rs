@@ -2,6 +2,7 @@
 
 use crate::attempt::Attempt;
 use crate::outcome::PendingOutcome;
+use crate::trace::AttemptTrace;
 use omni_body::{BodyPermit, Chunks};
 use omni_engine_protocol::frame::{CancelReason, INITIAL_CREDIT};
 use omni_policy::dispatch::RequestId;
@@ -99,6 +100,11 @@ impl InFlightRequest {
     /// Units used by the request; `None` once its record is written.
     pub(crate) fn units(&mut self) -> Option<&mut Units> {
         self.attempt.as_mut().map(|attempt| &mut attempt.units)
+    }
+
+    /// Spans of the request, if it is recorded.
+    pub(crate) fn trace(&mut self) -> Option<&mut AttemptTrace> {
+        self.attempt.as_mut()?.trace.as_mut()
     }
 
     /// Writes the record, once.

@@ -25,8 +25,9 @@ mod run;
 mod state;
 mod submission;
 mod templates;
+mod trace;
 
-pub use admission::ItemFailure;
+pub use admission::{BatchItem, ItemFailure};
 pub use answer::AnswerBody;
 pub use api::APIS;
 pub use data::DataApi;

@@ -16,6 +16,7 @@ use crate::head::{request_id, timeout};
 use crate::outcome::count_failure;
 use crate::state::RunApi;
 use crate::submission::Caller;
+use crate::trace::RequestTrace;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
 use omni_auth::TokenHolder;
@@ -43,8 +44,21 @@ impl RunApi {
     pub async fn run(
         &self,
         listener: Listener,
+        target: (&str, Option<&Arc<TokenHolder>>),
+        request: Request<Incoming>,
+    ) -> Response<AnswerBody> {
+        let (method, path) = (request.method(), request.uri().path());
+        let trace = RequestTrace::begin(self.tracer(), (method, path), request.headers());
+        trace.on_response(self.run_traced(listener, target, request, &trace).await)
+    }
+
+    /// Serves a request whose trace has begun.
+    pub(crate) async fn run_traced(
+        &self,
+        listener: Listener,
         (name, holder): (&str, Option<&Arc<TokenHolder>>),
         request: Request<Incoming>,
+        trace: &RequestTrace,
     ) -> Response<AnswerBody> {
         let (parts, body) = request.into_parts();
         let id = request_id(&parts.headers);
@@ -60,7 +74,7 @@ impl RunApi {
             Err(failure) => refused(failure),
             Ok(model) => {
                 let (parts, id, arrived) = (&parts, id.as_bytes(), Instant::now());
-                let caller = Caller { listener, parts, id, arrived, holder, usage: &self.usage };
+                let caller = Caller { listener, parts, id, arrived, holder, usage: &self.usage, trace };
                 let request = ModelRequest { api: self, caller, model: &model };
                 match request.serve(&mut body).await {
                     Ok(response) => response,

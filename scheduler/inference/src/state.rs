@@ -14,6 +14,7 @@ use omni_supervisor::clock::unix_ms;
 use omni_supervisor::model::Model;
 use omni_supervisor::model::content::Content;
 use omni_supervisor::node::{Node, NotFound};
+use omni_traces::Tracer;
 use omni_usage::UsageRecorder;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,6 +32,8 @@ pub struct RunApi {
     pub(crate) arrivals: Arrivals,
     /// Takes a record of each attempt at a request.
     pub(crate) usage: Arc<UsageRecorder>,
+    /// Decides which requests are traced.
+    tracer: Arc<Tracer>,
     /// Batch jobs; `None`: the node takes none.
     jobs: Option<JobsHandle>,
     /// Start of this API, in seconds since 1970.
@@ -39,11 +42,16 @@ pub struct RunApi {
 
 impl RunApi {
     /// The API over these models; `forwarder` sends requests to the successor once there is one. `budget`: memory for
-    /// bodies; `usage` takes a record of each attempt.
+    /// bodies; the recorder takes a record of each attempt, and the tracer its spans.
     #[must_use]
-    pub fn new(node: Arc<Node>, forwarder: Forwarder, budget: Arc<BodyBudget>, usage: Arc<UsageRecorder>) -> Self {
-        let templates = Templates::new(node.launcher.clone());
-        Self { node, forwarder, templates, arrivals: Arrivals::new(budget), usage, jobs: None, since: unix_ms() / 1000 }
+    pub fn new(
+        node: Arc<Node>,
+        forwarder: Forwarder,
+        budget: Arc<BodyBudget>,
+        (usage, tracer): (Arc<UsageRecorder>, Arc<Tracer>),
+    ) -> Self {
+        let (templates, arrivals) = (Templates::new(node.launcher.clone()), Arrivals::new(budget));
+        Self { node, forwarder, templates, arrivals, usage, tracer, jobs: None, since: unix_ms() / 1000 }
     }
 
     /// The same API with batch jobs.
@@ -68,6 +76,10 @@ impl RunApi {
     #[must_use]
     pub fn usage(&self) -> &Arc<UsageRecorder> {
         &self.usage
+    }
+
+    pub(crate) fn tracer(&self) -> &Tracer {
+        &self.tracer
     }
 
     pub(crate) fn forwarder(&self) -> &Forwarder {

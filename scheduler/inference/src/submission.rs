@@ -6,6 +6,7 @@ use crate::batch::batch_cost;
 use crate::forward::Listener;
 use crate::head::{self, priority};
 use crate::in_flight::InFlightRequest;
+use crate::trace::RequestTrace;
 use hyper::http::request::Parts;
 use omni_auth::TokenHolder;
 use omni_body::{BodyPermit, RequestBody};
@@ -37,6 +38,7 @@ pub(crate) struct Caller<'a> {
     pub(crate) holder: Option<&'a Arc<TokenHolder>>,
     /// Takes the record of the request's usage.
     pub(crate) usage: &'a Arc<UsageRecorder>,
+    pub(crate) trace: &'a RequestTrace,
 }
 
 /// Request that was submitted to its model.
@@ -56,7 +58,7 @@ pub(crate) enum Outcome {
 }
 
 impl Caller<'_> {
-    /// Submits a request to a model: `(api, session)` with the hash of the session's name, head and body, the permit of its memory,
+    /// Submits a request to a model: API, name of the operation and hash of the session's name, head and body, the permit of its memory,
     /// content and deadline. From now on the memory counts as the model's.
     ///
     /// # Errors
@@ -65,8 +67,8 @@ impl Caller<'_> {
     pub(crate) fn submit(
         &self,
         model: &Arc<Model>,
-        (api, session): (Api, Option<u64>),
-        (head, body): (RequestHead, RequestBody),
+        (api, operation, session): (Api, &'static str, Option<u64>),
+        (mut head, body): (RequestHead, RequestBody),
         mut permit: Option<BodyPermit>,
         (content, deadline): (&Content, Instant),
     ) -> Result<Submitted, Failure> {
@@ -85,8 +87,11 @@ impl Caller<'_> {
             RequestBody::Collected(_, bytes) => bytes.len() as u64,
             RequestBody::Streamed(_) => head.body_length.unwrap_or(0),
         };
+        let spans = self.trace.attempt(operation);
+        self.trace.add_headers(&mut head.headers, spans.as_ref());
         let at = Instant::now();
-        let attempt = Attempt::new(self.usage, (self.id, self.holder), at, execution.clone(), (has_gpu, bytes_in));
+        let (caller, trace) = ((self.id, self.holder), (self.trace.id(), spans));
+        let attempt = Attempt::new(self.usage, caller, trace, (at, execution.clone()), (has_gpu, bytes_in));
         let request = EngineRequest { head, body, deadline, reply: sender, execution };
         let submission = Submission { id, priority, session, cost, request };
         let is_item = self.parts.extensions.get::<BatchItem>().is_some();

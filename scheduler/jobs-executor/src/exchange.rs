@@ -6,7 +6,7 @@ use hyper::Request;
 use hyper::header::HeaderMap;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use omni_inference::{DataApi, ItemFailure};
+use omni_inference::{BatchItem, DataApi, ItemFailure};
 use omni_request_error::Failure;
 use std::convert::Infallible;
 use std::pin::pin;
@@ -27,23 +27,23 @@ pub(crate) struct Received {
     pub(crate) failure: Option<Failure>,
 }
 
-/// Sends a request of this owner. A body of more than `longest` bytes is not received. Dropped, it cancels the request.
+/// Sends the request of an item. A body of more than `longest` bytes is not received. Dropped, it cancels the request.
 ///
 /// # Errors
 /// The response broke off.
 pub(crate) async fn exchange(
     api: &Arc<DataApi>,
-    owner: &Arc<str>,
+    item: &BatchItem,
     request: Request<Full<Bytes>>,
     longest: usize,
 ) -> Result<Received, hyper::Error> {
     let (near, far) = tokio::io::duplex(PIPE);
     let failure = Arc::<Mutex<Option<Failure>>>::default();
-    let (api, owner, cause) = (Arc::clone(api), Arc::clone(owner), Arc::clone(&failure));
+    let (api, item, cause) = (Arc::clone(api), item.clone(), Arc::clone(&failure));
     let service = service_fn(move |request| {
-        let (api, owner, cause) = (Arc::clone(&api), Arc::clone(&owner), Arc::clone(&cause));
+        let (api, item, cause) = (Arc::clone(&api), item.clone(), Arc::clone(&cause));
         async move {
-            let mut response = api.serve_item(&owner, request).await;
+            let mut response = api.serve_item(&item, request).await;
             if let Some(ItemFailure(failure)) = response.extensions_mut().remove() {
                 *cause.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
             }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Request;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
-use omni_inference::{DataApi, JobCounts};
+use omni_inference::{BatchItem, DataApi, JobCounts};
 use omni_jobs::{Claim, Interruption, ItemResult, JobError, UnixMillis};
 use omni_workers_ai::without_reference;
 use std::fmt::Write as _;
@@ -56,8 +56,9 @@ pub(crate) async fn run(api: Arc<DataApi>, counts: Arc<JobCounts>, mut claim: Cl
         let report = Report::Failed("invalid_request", "The request cannot be sent to the model.");
         return reported(&counts, &mut claim, report, begun).await;
     };
-    let owner = Arc::from(claim.owner());
-    let report = match exchange(&api, &owner, request, LONGEST).await {
+    let (owner, batch) = (Arc::from(claim.owner()), Arc::from(claim.batch().to_string()));
+    let item = BatchItem { owner, batch, number: claim.item() };
+    let report = match exchange(&api, &item, request, LONGEST).await {
         Ok(received) => match outcome(received.failure.as_ref(), claim.attempt()) {
             Outcome::Result => report(received),
             Outcome::Back(pause) => return given_back(pause), // what is dropped waits again

@@ -38,7 +38,9 @@ pub enum InvalidSink {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The machine has no file with certificates of authorities.
-    #[error("this machine has no certificates of authorities: install ca-certificates, or name a file as `authorities`")]
+    #[error(
+        "this machine has no certificates of authorities: install ca-certificates, or name a file as `authorities`"
+    )]
     NoCertificates,
 }
 

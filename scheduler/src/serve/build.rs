@@ -7,7 +7,7 @@ use crate::announcement::announce;
 use crate::exposure;
 use crate::service::{self, StatusLine};
 use crate::single::SingleModelWatch;
-use crate::usage;
+use crate::{traces, usage};
 use nix::unistd::{getegid, geteuid};
 use omni_admin::control::{Addresses, Control};
 use omni_admin::control_socket::SocketFile;
@@ -66,7 +66,8 @@ struct Prepared {
 impl Daemon {
     /// Builds everything, takes over from the predecessor if there is one, and begins to serve.
     pub(super) async fn build(start: Start) -> io::Result<Self> {
-        let Start { config, directories, admins, tokens, tls, usage_sink, listeners, program, predecessor } = start;
+        let Start { config, directories, admins, tokens, tls, usage_sink, collector, listeners, program, predecessor } =
+            start;
         let own_listeners = listeners.try_clone()?; // for a successor; has the lock, too
         drop(listeners.lock);
         let tcp = TcpListeners::new(listeners.data, listeners.admin)?;
@@ -76,6 +77,8 @@ impl Daemon {
         let mut prepared = Prepared::new(&config, tokens, tls.as_ref(), &tcp, share)?;
         let usage = usage::open(&config, &directories, usage_sink)?;
         prepared.metrics.usage(Arc::clone(&usage));
+        let tracer = traces::start(&config, collector)?;
+        prepared.metrics.traces(Arc::clone(&tracer));
         // Steps that can fail come first: from here on the node belongs to this scheduler.
         let inheritance = match predecessor {
             Some(predecessor) => Some(predecessor.take_over(&config_summary).await.map_err(io::Error::other)?),
@@ -103,7 +106,7 @@ impl Daemon {
         let forwarder = Forwarder::new(Arc::clone(&node), Arc::clone(&budget), control_socket.clone());
         let (jobs, jobs_handle) = JobsSetup::from_config(&config.jobs, directories.own_state().join("jobs")).unzip();
         jobs_handle.iter().for_each(|handle| metrics.jobs(handle.clone()));
-        let run = RunApi::new(Arc::clone(&node), forwarder, Arc::clone(&budget), usage);
+        let run = RunApi::new(Arc::clone(&node), forwarder, Arc::clone(&budget), (usage, tracer));
         let run = Arc::new(run.with_jobs(jobs_handle));
         let (senders, data_inherited, admin_inherited) =
             InheritedSenders::new(share.connections, ADMIN_CONNECTIONS as usize);

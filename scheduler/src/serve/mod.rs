@@ -34,6 +34,7 @@ use omni_policy::single::Fault;
 use omni_supervisor::node::Node;
 use omni_takeover::Listeners;
 use omni_takeover::{self as takeover, Predecessor, UpgradeReply};
+use omni_traces::ExportSettings;
 use omni_usage::UsageSink;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -62,6 +63,8 @@ pub struct Start {
     pub tls: Option<Tls>,
     /// Where records of usage are handed over; `None`: nowhere.
     pub usage_sink: Option<UsageSink>,
+    /// Where spans of requests are delivered; `None`: nowhere.
+    pub collector: Option<ExportSettings>,
     /// Listening sockets, and the lock.
     pub listeners: Listeners,
     /// Program of a successor: the path of the running one.

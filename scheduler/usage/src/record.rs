@@ -36,6 +36,9 @@ pub struct UsageRecord<'a> {
     /// Name of the token that the client showed; `None` where the node has no tokens.
     #[serde(borrow, default)]
     pub token: Option<Cow<'a, str>>,
+    /// Id of the trace that the request belongs to, 32 hexadecimal digits.
+    #[serde(borrow, default)]
+    pub trace_id: Option<Cow<'a, str>>,
     /// How it ended.
     pub outcome: Outcome,
     /// Time in the model's queue, in seconds.
@@ -151,7 +154,7 @@ impl UsageRecord<'_> {
     /// Appends the record's line.
     pub fn write_line(&self, line: &mut Vec<u8>) {
         let Self { id, request_id, ended_unix_ms, api, model, version, instance, token, .. } = self;
-        let Self { outcome, queue_seconds, run_seconds, units, .. } = self;
+        let Self { trace_id, outcome, queue_seconds, run_seconds, units, .. } = self;
         let mut line = Line(line);
         line.raw("{\"id\":\"");
         line.raw(id.hyphenated().encode_lower(&mut Uuid::encode_buffer()));
@@ -167,6 +170,9 @@ impl UsageRecord<'_> {
         }
         if let Some(token) = token {
             line.text(",\"token\":\"", token, "\"");
+        }
+        if let Some(trace_id) = trace_id {
+            line.text(",\"trace_id\":\"", trace_id, "\"");
         }
         line.raw(",\"outcome\":\"");
         line.raw(outcome.name());
@@ -222,6 +228,7 @@ pub(crate) mod tests {
             version: Some("0123456789ab".into()),
             instance: Some("a1b2c3d4e5f6".into()),
             token: None,
+            trace_id: None,
             outcome: Outcome::Complete,
             queue_seconds: 0.25,
             run_seconds: UsageRecord::seconds(Duration::from_micros(1_500_001)),
@@ -249,6 +256,7 @@ pub(crate) mod tests {
         );
         record.request_id = "line\nbreak \"and\" quotes \u{2028}".into();
         record.token = Some("team".into());
+        record.trace_id = Some("0af7651916cd43dd8448eb211c80319c".into());
         let tokens = Tokens { input: 5, output: 3, cached: 2, reasoning: 1, source: TokenSource::Counted };
         let reported = BTreeMap::from([("images".to_owned(), 2), ("pages".to_owned(), 3)]);
         let (images, audio_seconds) = (4, 2.5);
@@ -256,6 +264,7 @@ pub(crate) mod tests {
             Units { tokens: Some(tokens), gpu_seconds: 0.5, images, audio_seconds, reported, ..record.units };
         let line = line(&record);
         assert_eq!(line.matches('\n').count(), 1, "one line, whatever a client calls its request: {line}");
+        assert!(line.contains(",\"trace_id\":\"0af7651916cd43dd8448eb211c80319c\",\"outcome\""), "{line}");
         let tail = "\"tokens\":{\"input\":5,\"output\":3,\"cached\":2,\"reasoning\":1,\"source\":\"counted\"},\
                     \"gpu_seconds\":0.500000,\"bytes_in\":1,\"bytes_out\":7,\"images\":4,\
                     \"audio_seconds\":2.500000,\"reported\":{\"images\":2,\"pages\":3}}\n";

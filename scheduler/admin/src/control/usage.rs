@@ -83,6 +83,7 @@ mod tests {
             version: None,
             instance: None,
             token: token.map(Cow::from),
+            trace_id: None,
             outcome,
             queue_seconds: 0.0,
             run_seconds: 0.5,

@@ -7,6 +7,7 @@ use crate::memory::{AnswerMemory, LONGEST_WHOLE};
 use crate::passed::{observe, pass_on};
 use crate::state::RunApi;
 use crate::submission::{Caller, Outcome};
+use crate::trace::operation;
 use bytes::{Bytes, BytesMut};
 use hyper::Response;
 use omni_body::{BodyKind, BodyPermit, RequestBody, StreamKind};
@@ -215,7 +216,8 @@ impl Call<'_> {
         let hash = session.as_deref().map(|session| hash_name(session.as_bytes()));
         head.session = session.or(head.session);
         let target = (self.content, self.deadline);
-        let submitted = self.caller.submit(self.model, (self.label, hash), (head, body), permit, target)?;
+        let submission = (self.label, operation(kind), hash);
+        let submitted = self.caller.submit(self.model, submission, (head, body), permit, target)?;
         let at = submitted.at;
         let (answer, in_flight) = match submitted.wait(self.model, &mut upload, self.deadline).await? {
             Outcome::Answer(answer, in_flight) => (*answer, in_flight),

@@ -19,6 +19,7 @@ use crate::head::{request_id, timeout};
 use crate::outcome::count_failure;
 use crate::state::RunApi;
 use crate::submission::Caller;
+use crate::trace::RequestTrace;
 use bytes::Bytes;
 use call::{Call, check_kind};
 use hyper::body::Incoming;
@@ -194,19 +195,21 @@ pub(crate) struct ApiRequest<'a> {
     id: &'a [u8],
     arrived: Instant,
     holder: Option<&'a Arc<TokenHolder>>,
+    trace: &'a RequestTrace,
 }
 
 /// Serves a request of one of these APIs. `holder`: that of the client's token.
 pub(crate) async fn serve(
     api: &RunApi,
     route: ApiRoute,
-    holder: Option<&Arc<TokenHolder>>,
+    (holder, trace): (Option<&Arc<TokenHolder>>, &RequestTrace),
     request: Request<Incoming>,
 ) -> Response<AnswerBody> {
     let (parts, body) = request.into_parts();
     let id = request_id(&parts.headers);
     let mut body = IncomingBody::Unread(body);
-    let request = ApiRequest { api, parts: &parts, id: id.as_bytes(), arrived: Instant::now(), holder };
+    let (parts_of, arrived) = (&parts, Instant::now());
+    let request = ApiRequest { api, parts: parts_of, id: id.as_bytes(), arrived, holder, trace };
     let kind = route.kind();
     let response = match request.serve(route, &mut body).await {
         Ok(response) => response,
@@ -280,8 +283,8 @@ impl ApiRequest<'_> {
     }
 
     fn caller(&self) -> Caller<'_> {
-        let Self { api, parts, id, arrived, holder } = *self;
-        Caller { listener: Listener::Data, parts, id, arrived, holder, usage: &api.usage }
+        let Self { api, parts, id, arrived, holder, trace } = *self;
+        Caller { listener: Listener::Data, parts, id, arrived, holder, usage: &api.usage, trace }
     }
 
     /// Finds and admits the model of a request of the OpenAI API, which has to be of this kind. `original`: the body as it came.

@@ -7,6 +7,7 @@
 //! ```
 
 use crate::in_flight::InFlightRequest;
+use crate::trace::ToolTimes;
 use omni_body::{BodyPermit, Chunk, Chunks, StreamKind};
 use omni_engine_client::{Answer, AnswerContent, InstanceName, StreamEnd, StreamRead, StreamReader, Unanswered};
 use omni_engine_protocol::generation::{self as wire, GenerationEvent};
@@ -36,6 +37,10 @@ pub(crate) struct Choice {
     /// End as the engine has reported it.
     engine_finish: EngineFinish,
     calls: EngineCalls,
+    /// Times of the parser of tool calls are recorded.
+    times_tools: bool,
+    /// Beginning of the text that is parsed for tool calls, where that is recorded.
+    tools_began: Option<Instant>,
     /// Memory of a whole text that the engine has answered with.
     permit: Option<BodyPermit>,
 }
@@ -90,12 +95,13 @@ pub(crate) enum Progress {
 }
 
 impl Choice {
-    /// The choice of a request that was submitted. `memory`: that of its body until it is answered.
+    /// The choice of a request that was submitted. `memory`: that of its body until it is answered; `times_tools`: the times of the
+    /// parser of tool calls are recorded.
     pub(crate) fn new(
         (request, reply, memory): (InFlightRequest, Reply, Arc<BodyPermit>),
         guard: OutputGuard,
         parser: Parser,
-        calls: EngineCalls,
+        (calls, times_tools): (EngineCalls, bool),
     ) -> Self {
         Self {
             request,
@@ -104,6 +110,8 @@ impl Choice {
             parser,
             engine_finish: EngineFinish::default(),
             calls,
+            times_tools,
+            tools_began: None,
             permit: None,
         }
     }
@@ -130,7 +138,16 @@ impl Choice {
 
     /// Notes the tokens that were counted so far: the engine has not said how many it made.
     fn note_counted(&mut self) {
+        self.note_tools(None);
         self.request.on_tokens(tokens(self.guard.counted(), TokenSource::Counted));
+    }
+
+    /// Notes the times of the parser of tool calls, which ends now, and the number of calls if all of them are known.
+    fn note_tools(&mut self, calls: Option<usize>) {
+        if let (Some(began), Some(trace)) = (self.tools_began.take(), self.request.trace()) {
+            let calls = calls.map(|calls| calls as u64);
+            trace.on_tools(ToolTimes { began, ended: Instant::now(), calls });
+        }
     }
 
     /// Next progress. Not to be called once the choice is over.
@@ -216,9 +233,9 @@ impl Choice {
             };
             if let Some(finish) = finish {
                 self.request.on_tokens(tokens(finish.usage, TokenSource::Counted));
+                self.finish(finish, &mut parts);
                 self.request.end_early();
                 self.source = Source::Over;
-                self.finish(finish, &mut parts);
                 break;
             }
         }
@@ -234,6 +251,9 @@ impl Choice {
     }
 
     fn take(&mut self, guarded: Guarded, parts: &mut Parts) {
+        if self.times_tools {
+            self.tools_began.get_or_insert_with(Instant::now);
+        }
         self.parser.push(&guarded.text, &mut parts.deltas);
         parts.tokens.extend(guarded.tokens);
     }
@@ -267,11 +287,11 @@ impl Choice {
         if let Some(finish) = &finish {
             self.request.on_tokens(tokens(finish.usage, source));
         }
-        self.request.on_complete();
         self.take(guarded, &mut parts);
         if let Some(finish) = finish {
             self.finish(finish, &mut parts);
         }
+        self.request.on_complete();
         Progress::Parts(parts)
     }
 
@@ -281,11 +301,16 @@ impl Choice {
             FinishReason::Length => self.parser.finish_cut(&mut parts.deltas),
             _ => self.parser.finish(&mut parts.deltas),
         };
-        let has_calls = outcome.calls + self.calls.begun > 0;
+        let calls = outcome.calls + self.calls.begun;
+        let has_calls = calls > 0;
         match finish.reason {
             FinishReason::Stop { .. } if has_calls => finish.reason = FinishReason::ToolCalls,
             FinishReason::ToolCalls if !has_calls => finish.reason = FinishReason::Stop { sequence: None },
             _ => {}
+        }
+        self.note_tools(Some(calls));
+        if let Some(trace) = self.request.trace() {
+            trace.on_finish(reason_name(&finish.reason));
         }
         parts.finish = Some(finish);
     }
@@ -340,6 +365,16 @@ impl EngineCalls {
 fn token_info(token: wire::TokenEvent) -> TokenInfo {
     let top = token.top.into_iter().map(|wire::Alternative { text, logprob }| Alternative { text, logprob });
     TokenInfo { text: token.text, id: token.id, logprob: token.logprob, top: top.collect() }
+}
+
+/// Name of a reason in the conventions of traces.
+fn reason_name(reason: &FinishReason) -> &'static str {
+    match reason {
+        FinishReason::Stop { .. } => "stop",
+        FinishReason::Length => "length",
+        FinishReason::ToolCalls => "tool_calls",
+        FinishReason::ContentFilter => "content_filter",
+    }
 }
 
 fn finish_reason(reason: wire::FinishReason) -> FinishReason {

@@ -19,11 +19,12 @@ use crate::passed::observe;
 use crate::state::RunApi;
 use crate::submission::{Caller, Outcome, Submitted};
 use crate::templates::TextModel;
+use crate::trace::operation;
 use bytes::{Bytes, BytesMut};
 use hyper::Response;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use omni_body::{BodyKind, BodyPermit, RequestBody};
-use omni_config::manifest::{Capability, Kind};
+use omni_config::manifest::{Capability, Kind, Render};
 use omni_engine_client::AnswerContent;
 use omni_engine_protocol::frame::RequestKind;
 use omni_engine_protocol::task::TokenCount;
@@ -41,6 +42,7 @@ use omni_supervisor::metrics::Api;
 use omni_supervisor::model::Model;
 use omni_supervisor::model::content::Content;
 use omni_tool_parser::{CompiledTools, Parser, ParserOptions};
+use omni_traces::names;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -242,7 +244,12 @@ impl TextRequest<'_> {
         for prompt in &self.request.prompts {
             let form = (chat.render, self.has(Capability::LiteralRanges), chat.tool_parser == "none");
             let on_fault = |why| log_for_author(self.model, why, self.caller.id);
-            prompts.push(prepare(text_model, form, (&self.request, memory), prompt, (now, on_fault)).await?);
+            let began = Instant::now();
+            let prepared = prepare(text_model, form, (&self.request, memory), prompt, (now, on_fault)).await;
+            if matches!((prompt, chat.render), (Prompt::Chat(_), Render::Node)) {
+                self.caller.trace.record(names::TEMPLATE, began, prepared.is_err());
+            }
+            prompts.push(prepared?);
         }
         Ok(prompts)
     }
@@ -272,7 +279,9 @@ impl TextRequest<'_> {
                 submitted.request.leave_outcome();
                 let submitted = (submitted.request, submitted.reply, Arc::clone(memory));
                 let calls = EngineCalls::new(prompt, self.codec.has_calls(), id_seed);
-                choices.push(Choice::new(submitted, OutputGuard::new(limits), parser, calls));
+                let offers_tools = matches!(prompt, Prompt::Chat(chat) if chat.offers_tools());
+                let times_tools = offers_tools && self.caller.trace.is_recorded();
+                choices.push(Choice::new(submitted, OutputGuard::new(limits), parser, (calls, times_tools)));
             }
         }
         Ok(choices)
@@ -311,8 +320,12 @@ impl TextRequest<'_> {
         }
         let session = session.map(|session| hash_name(session.as_bytes()));
         let body = RequestBody::Collected(BodyKind::Json, body);
+        let operation = match self.codec {
+            TextCodec::Completion if kind == RequestKind::TextGeneration => names::TEXT_COMPLETION,
+            _ => operation(Some(kind)),
+        };
         let (api, target) = (self.codec.label(), (self.content, self.deadline));
-        self.caller.submit(self.model, (api, session), (head, body), None, target)
+        self.caller.submit(self.model, (api, operation, session), (head, body), None, target)
     }
 }
 

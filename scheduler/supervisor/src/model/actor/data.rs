@@ -2,7 +2,9 @@
 
 use super::ModelActor;
 use super::instance::{CheckAnswer, GpuLease, Instance};
-use omni_engine_client::{ConnectionError, DataConnection, FrameOutcome, ProtocolViolation, Recipient, Swap};
+use omni_engine_client::{
+    ConnectionError, DataConnection, FrameOutcome, ProtocolViolation, Recipient, StartTimes, Swap,
+};
 use omni_engine_protocol::frame::{HEADER, Header, Kind};
 use omni_policy::InstanceNumber;
 use omni_policy::dispatch::{Members, RequestId};
@@ -87,7 +89,9 @@ impl ModelActor {
         let instance = self.instances.get(number)?;
         let swap = instance.lease.as_ref().and_then(GpuLease::swap);
         let swap = swap.map(|wait| Swap { from: clock.instant(wait.from), until: clock.instant(wait.until) });
-        Some(Recipient { instance: number, name: Arc::clone(&instance.name), swap })
+        let start =
+            instance.started.map(|(from, until)| StartTimes { from: clock.instant(from), until: clock.instant(until) });
+        Some(Recipient { instance: number, name: Arc::clone(&instance.name), swap, start })
     }
 
     /// Fails a request that cannot be sent.

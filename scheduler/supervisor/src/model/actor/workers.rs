@@ -147,6 +147,7 @@ impl ModelActor {
         if !instance.on_ready(mode) {
             return;
         }
+        instance.started = Some((instance.requested_at, self.now));
         let time = self.now.saturating_sub(instance.requested_at);
         self.model.metrics.start.observe(time.as_secs_f64());
         self.generations.set_message(instance.generation, None);

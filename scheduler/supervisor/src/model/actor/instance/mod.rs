@@ -45,6 +45,8 @@ pub(super) struct Instance {
     /// For answers, and records of usage.
     pub(super) name: Arc<InstanceName>,
     pub(super) requested_at: Moment,
+    /// Request for the instance, and its readiness, if this scheduler has started it.
+    pub(super) started: Option<(Moment, Moment)>,
     pub(super) state: InstanceState,
     /// GPU memory; `None` for a model without, and before a place was requested.
     pub(super) lease: Option<GpuLease>,
@@ -139,6 +141,7 @@ impl Instance {
             name: Arc::new(name),
             content,
             requested_at: now,
+            started: None,
             state: InstanceState::Reserving,
             lease: None,
             reservation: None,

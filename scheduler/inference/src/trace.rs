@@ -1,0 +1,342 @@
+//! Trace of a request: its context for the handler, and the spans of a request that is recorded.
+//!
+//! ```text
+//!   request ─┬─ template
+//!            ├─ queue ─┬─ start
+//!            │         └─ swap
+//!            └─ model ─── tools        (queue and model: for each attempt)
+//! ```
+//!
+//! Invariant: attributes are names that the node knows, and numbers. What a client has written (path, headers, body), and what a model
+//! has answered, is in none of them.
+
+use crate::admission::BatchItem;
+use crate::answer::AnswerBody;
+use crate::api::APIS;
+use hyper::{HeaderMap, Method, Response};
+use omni_codec::openapi;
+use omni_engine_client::SentTo;
+use omni_engine_protocol::frame::RequestKind;
+use omni_ingress::ResponseGuard;
+use omni_supervisor::metrics::Api;
+use omni_supervisor::model::Model;
+use omni_traces::{Recording, Span, SpanId, SpanKind, TraceContext, TraceId, Tracer, Value, names};
+use omni_usage::{Outcome, Tokens, Units};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+/// Header with the place of a request in its trace.
+pub(crate) const TRACEPARENT: &str = "traceparent";
+/// Header with what systems of a trace pass on to each other.
+pub(crate) const TRACESTATE: &str = "tracestate";
+/// Beginning of the paths of the Workers AI API at its usual place.
+const ACCOUNTS: &str = "/client/v4/accounts/";
+/// Class of the error of a request whose client has left.
+const CANCELLED: &str = "cancelled";
+
+/// Trace of one request.
+#[derive(Debug)]
+pub(crate) struct RequestTrace {
+    /// `None`: it belongs to no trace.
+    context: Option<TraceContext>,
+    /// `None`: it is not recorded.
+    span: Option<Arc<RequestSpan>>,
+}
+
+/// Span of a request. It ends when it is dropped: with the last attempt, and not before the response was written.
+#[derive(Debug)]
+pub(crate) struct RequestSpan {
+    recording: Recording,
+    method: &'static str,
+    route: Option<String>,
+    item: Option<BatchItem>,
+    result: Mutex<RequestResult>,
+}
+
+#[derive(Debug, Default)]
+struct RequestResult {
+    status: Option<u16>,
+    /// Class of the error that has ended an attempt.
+    error: Option<&'static str>,
+}
+
+/// Spans of one attempt at a request.
+#[derive(Debug)]
+pub(crate) struct AttemptTrace {
+    request: Arc<RequestSpan>,
+    /// Span of the model, which the handler's spans belong to.
+    id: SpanId,
+    operation: &'static str,
+    finish_reason: Option<&'static str>,
+    tools: Option<ToolTimes>,
+}
+
+/// Times of the parser of tool calls.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ToolTimes {
+    pub(crate) began: Instant,
+    pub(crate) ended: Instant,
+    /// Number of calls; `None`: the answer broke off.
+    pub(crate) calls: Option<u64>,
+}
+
+/// End of an attempt, for its spans.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AttemptEnd<'a> {
+    pub(crate) submitted: Instant,
+    /// `None`: no instance got it.
+    pub(crate) sent: Option<&'a SentTo>,
+    pub(crate) ended: Instant,
+    pub(crate) outcome: Outcome,
+    pub(crate) units: &'a Units,
+}
+
+impl RequestTrace {
+    /// The trace of a request that has arrived now.
+    pub(crate) fn begin(tracer: &Tracer, (method, path): (&Method, &str), headers: &HeaderMap) -> Self {
+        Self::new(tracer, (method, path), incoming(headers), None)
+    }
+
+    /// The trace of an item of a batch, which is its own.
+    pub(crate) fn of_item(tracer: &Tracer, (method, path): (&Method, &str), item: &BatchItem) -> Self {
+        Self::new(tracer, (method, path), None, Some(item))
+    }
+
+    fn new(
+        tracer: &Tracer,
+        (method, path): (&Method, &str),
+        incoming: Option<TraceContext>,
+        item: Option<&BatchItem>,
+    ) -> Self {
+        let (context, recording) = tracer.begin(incoming);
+        let span = recording.map(|recording| {
+            let (method, route) = (method_name(method), route(method, path));
+            Arc::new(RequestSpan { recording, method, route, item: item.cloned(), result: Mutex::default() })
+        });
+        Self { context, span }
+    }
+
+    /// Id of the trace.
+    pub(crate) fn id(&self) -> Option<TraceId> {
+        self.context.as_ref().map(|context| context.trace)
+    }
+
+    /// Returns true if the spans of the request are recorded.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.span.is_some()
+    }
+
+    /// A further attempt at the request, if it is recorded.
+    pub(crate) fn attempt(&self, operation: &'static str) -> Option<AttemptTrace> {
+        let request = Arc::clone(self.span.as_ref()?);
+        let id = request.recording.new_id();
+        Some(AttemptTrace { request, id, operation, finish_reason: None, tools: None })
+    }
+
+    /// Adds the headers for the handler, whose spans belong to that of the attempt.
+    pub(crate) fn add_headers(&self, headers: &mut Vec<(String, String)>, attempt: Option<&AttemptTrace>) {
+        let Some(context) = &self.context else { return };
+        let parent = match attempt {
+            Some(attempt) => context.with_span(attempt.id).traceparent(),
+            None => context.traceparent(),
+        };
+        headers.push((TRACEPARENT.to_owned(), parent));
+        headers.extend(context.tracestate().map(|state| (TRACESTATE.to_owned(), state.to_owned())));
+    }
+
+    /// Records a part of the request that ends now.
+    pub(crate) fn record(&self, name: &'static str, began: Instant, is_error: bool) {
+        if let Some(RequestSpan { recording, .. }) = self.span.as_deref() {
+            let span = recording.span(name, SpanKind::Internal, (began, Instant::now()));
+            recording.send(Span { is_error, ..span });
+        }
+    }
+
+    /// Notes the response. The span of the request ends once it was written.
+    pub(crate) fn on_response(&self, mut response: Response<AnswerBody>) -> Response<AnswerBody> {
+        if let Some(span) = &self.span {
+            span.result(|result| result.status = Some(response.status().as_u16()));
+            let others = response.extensions_mut().remove::<ResponseGuard>();
+            response.extensions_mut().insert(ResponseGuard::new((others, Arc::clone(span))));
+        }
+        response
+    }
+}
+
+/// Context that a client has sent.
+fn incoming(headers: &HeaderMap) -> Option<TraceContext> {
+    let of = |name| headers.get_all(name).iter().map(|value| value.as_bytes());
+    TraceContext::of_headers(of(TRACEPARENT), of(TRACESTATE))
+}
+
+impl RequestSpan {
+    fn result<T>(&self, with: impl FnOnce(&mut RequestResult) -> T) -> T {
+        with(&mut self.result.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for RequestSpan {
+    fn drop(&mut self) {
+        let Self { recording, method, route, item, .. } = &*self;
+        let shown = if *method == names::OTHER_METHOD { "HTTP" } else { method };
+        let mut span = match route {
+            Some(route) => recording.request_span(format!("{shown} {route}")),
+            None => recording.request_span(shown),
+        };
+        span.set(names::HTTP_REQUEST_METHOD, *method);
+        span.attributes.extend(route.iter().map(|route| (names::HTTP_ROUTE, Value::from(route.clone()))));
+        if let Some(item) = item {
+            span.set(names::OMNI_BATCH, item.batch.to_string());
+            span.set(names::OMNI_BATCH_ITEM, u64::from(item.number));
+        }
+        let (status, error) = self.result(|result| (result.status, result.error));
+        span.attributes.extend(status.map(|status| (names::HTTP_RESPONSE_STATUS_CODE, u64::from(status).into())));
+        match (status, error) {
+            (None, error) => span.fail(error.unwrap_or(CANCELLED)),
+            (Some(status), _) if status >= 500 => span.fail(status.to_string()),
+            // An answer that broke off after its head. A refusal is the client's fault, and no error of the server.
+            (Some(status), Some(error)) if status < 400 => span.fail(error),
+            (Some(_), _) => {}
+        }
+        recording.send(span);
+    }
+}
+
+impl AttemptTrace {
+    /// Notes why the generation has ended.
+    pub(crate) fn on_finish(&mut self, reason: &'static str) {
+        self.finish_reason = Some(reason);
+    }
+
+    /// Notes the times of the parser of tool calls.
+    pub(crate) fn on_tools(&mut self, times: ToolTimes) {
+        self.tools = Some(times);
+    }
+
+    /// Records the attempt at its end.
+    pub(crate) fn record(self, (model, api): (&Model, Api), end: &AttemptEnd<'_>) {
+        let Self { request, id, .. } = &self;
+        let (recording, error) = (&request.recording, error_class(end.outcome));
+        if error.is_some() {
+            request.result(|result| result.error = error);
+        }
+        let sent_at = end.sent.map_or(end.ended, |sent| sent.at);
+        let mut queue = recording.span(names::QUEUE, SpanKind::Internal, (end.submitted, sent_at));
+        let waits = end.sent.map(|sent| {
+            let start = sent.start.map(|start| (names::START, start.from, start.until));
+            [start, sent.swap.map(|swap| (names::SWAP, swap.from, swap.until))]
+        });
+        for (name, from, until) in waits.into_iter().flatten().flatten() {
+            let times = (from.max(end.submitted), until.min(sent_at));
+            if times.0 < times.1 {
+                let span = recording.span(name, SpanKind::Internal, times);
+                recording.send(Span { parent: Some(queue.id), ..span });
+            }
+        }
+        let Some(sent) = end.sent else {
+            error.into_iter().for_each(|error| queue.fail(error));
+            return recording.send(queue);
+        };
+        recording.send(queue);
+        let tools = self.tools.map(|times| {
+            let mut span = recording.span(names::TOOLS, SpanKind::Internal, (times.began, times.ended));
+            span.attributes.extend(times.calls.map(|calls| (names::OMNI_TOOL_CALLS, calls.into())));
+            Span { parent: Some(*id), ..span }
+        });
+        tools.into_iter().for_each(|span| recording.send(span));
+        let name = format!("{} {}", self.operation, model.name);
+        let span = recording.span(name, SpanKind::Client, (sent.at, end.ended));
+        let mut span = Span { id: *id, ..span };
+        span.set(names::GEN_AI_OPERATION_NAME, self.operation);
+        span.set(names::GEN_AI_PROVIDER_NAME, names::PROVIDER);
+        span.set(names::GEN_AI_REQUEST_MODEL, model.name.as_str().to_owned());
+        span.set(names::OMNI_API, api.label());
+        span.set(names::OMNI_MODEL_VERSION, sent.instance.version.clone());
+        span.set(names::OMNI_INSTANCE, sent.instance.id.clone());
+        set_units(&mut span, end.units);
+        if let Some(reason) = self.finish_reason {
+            span.set(names::GEN_AI_RESPONSE_FINISH_REASONS, Value::List(reason));
+        }
+        error.into_iter().for_each(|error| span.fail(error));
+        recording.send(span);
+    }
+}
+
+fn set_units(span: &mut Span, units: &Units) {
+    if let Some(Tokens { input, output, cached, reasoning, source: _ }) = units.tokens {
+        span.set(names::GEN_AI_USAGE_INPUT_TOKENS, input);
+        span.set(names::GEN_AI_USAGE_OUTPUT_TOKENS, output);
+        let rare = [
+            (names::GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS, cached),
+            (names::GEN_AI_USAGE_REASONING_OUTPUT_TOKENS, reasoning),
+        ];
+        rare.into_iter().filter(|(_, count)| *count > 0).for_each(|(key, count)| span.set(key, count));
+    }
+    span.set(names::OMNI_BYTES_OUT, units.bytes_out);
+}
+
+fn error_class(outcome: Outcome) -> Option<&'static str> {
+    match outcome {
+        Outcome::Complete => None,
+        Outcome::Failed => Some("failed"),
+        Outcome::Cancelled => Some(CANCELLED),
+        Outcome::Deadline => Some("timeout"),
+    }
+}
+
+/// Operation of a request of this kind; `None`: the handler's own.
+pub(crate) fn operation(kind: Option<RequestKind>) -> &'static str {
+    match kind {
+        Some(RequestKind::TextGeneration) => names::CHAT,
+        Some(RequestKind::Embeddings) => names::EMBEDDINGS,
+        Some(RequestKind::Rerank) => names::RERANK,
+        Some(RequestKind::SpeechToText) => names::SPEECH_TO_TEXT,
+        Some(RequestKind::TextToSpeech) => names::TEXT_TO_SPEECH,
+        Some(RequestKind::TextToImage) => names::TEXT_TO_IMAGE,
+        Some(RequestKind::CountTokens) => names::COUNT_TOKENS,
+        None => names::RUN,
+    }
+}
+
+/// Name of a method, if it is well known: any other is the client's text.
+fn method_name(method: &Method) -> &'static str {
+    let known = ["GET", "POST", "DELETE", "HEAD", "PUT", "PATCH", "OPTIONS"];
+    known.into_iter().find(|name| *name == method.as_str()).unwrap_or(names::OTHER_METHOD)
+}
+
+/// Route of an API that a request is for, with the names of its parameters in place of the client's text.
+fn route(method: &Method, path: &str) -> Option<String> {
+    // `/client/v4/accounts/ACCOUNT` stands before the same routes.
+    let path = path.strip_prefix(ACCOUNTS).and_then(|path| Some(&path[path.find('/')?..])).unwrap_or(path);
+    let path = path.strip_prefix("/ai").filter(|path| path.starts_with("/v1/")).unwrap_or(path);
+    for api in APIS {
+        let prefix = if api.servers == openapi::V1 { "/v1" } else { "/ai" };
+        for operation in api.operations.iter().filter(|operation| operation.method() == method.as_str()) {
+            let route = format!("{prefix}{}", operation.path());
+            if fits(&route, path) {
+                return Some(route);
+            }
+        }
+    }
+    None
+}
+
+/// Returns whether a path is one of a route. The last parameter takes all the rest.
+fn fits(route: &str, path: &str) -> bool {
+    let (mut route, mut path) = (route.split('/').peekable(), path.split('/'));
+    while let Some(expected) = route.next() {
+        let Some(segment) = path.next() else { return false };
+        let is_parameter = expected.starts_with('{');
+        if is_parameter && route.peek().is_none() {
+            return true;
+        }
+        if !is_parameter && expected != segment {
+            return false;
+        }
+    }
+    path.next().is_none()
+}
+
+#[cfg(test)]
+#[path = "trace_tests.rs"]
+mod tests;
