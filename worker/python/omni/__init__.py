@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         Transcription,
         Vectors,
     )
+    from omni.trace import Trace
 
 __all__ = [
     "Completion",
@@ -60,6 +61,7 @@ __all__ = [
     "TextToSpeech",
     "Token",
     "ToolCall",
+    "Trace",
     "Transcription",
     "Usage",
     "Vectors",
@@ -92,6 +94,8 @@ def __getattr__(name: str) -> object:
         from omni import generation as module
     elif name in _TASKS:
         from omni import tasks as module  # type: ignore[no-redef]
+    elif name == "Trace":
+        from omni import trace as module  # type: ignore[no-redef]
     elif name == "decode_data_url":
         from omni import media as module  # type: ignore[no-redef]
     else:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from omni.request import Request
+    from omni.trace import Trace
 
     class Cancellation(Protocol):
         """Where a context asks whether its request is cancelled."""
@@ -48,7 +49,7 @@ class Instance:
 class Context:
     """The world around one request. In `setup`, `healthcheck` and `teardown`: around the instance."""
 
-    __slots__ = ("__weakref__", "_cancellation", "_instance", "_number", "_request", "_usage")
+    __slots__ = ("__weakref__", "_cancellation", "_instance", "_number", "_request", "_trace", "_usage")
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class Context:
         self._cancellation = cancellation
         self._number = number
         self._usage: dict[str, float] | None = None
+        self._trace: Trace | None = None
 
     @classmethod
     def inactive(
@@ -130,6 +132,16 @@ class Context:
     def deadline(self) -> float | None:
         """When the answer is due, on the clock of `time.monotonic()`; None where there is no deadline."""
         return None if self._request is None else self._request.deadline
+
+    @property
+    def trace(self) -> Trace:
+        """The trace that the request belongs to, by its `traceparent`; of a batch, that of its first member."""
+        trace = self._trace
+        if trace is None:
+            from omni.trace import of_headers
+
+            trace = self._trace = of_headers({} if self._request is None else self._request.headers)
+        return trace
 
     @property
     def metrics(self) -> Mapping[str, float]:

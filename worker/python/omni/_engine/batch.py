@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from omni._engine.entry import Entry
     from omni._engine.request import WireRequest
     from omni.context import Instance
+    from omni.request import Headers
 
 
 class Member:
@@ -55,6 +56,11 @@ class Requests:
 
     def __init__(self, members: list[Member]) -> None:
         self._members = members
+
+    @property
+    def headers(self) -> Headers:
+        """Those of the first member, for its trace."""
+        return self._members[0].request.headers
 
     @property
     def deadline(self) -> float | None:
