@@ -59,7 +59,7 @@ impl Attempt {
         self.units.reported = reported.into_iter().collect();
         if let Some(trace) = self.trace.take() {
             let (submitted, sent, units) = (self.submitted, sent.as_ref(), &self.units);
-            trace.record((model, api), &AttemptEnd { submitted, sent, ended: now, outcome, units });
+            trace.record((model.name.as_str(), api), &AttemptEnd { submitted, sent, ended: now, outcome, units });
         }
         let unix_ms = unix_ms();
         let trace_id = self.trace_id.map(|id| id.to_string());

@@ -19,7 +19,6 @@ use omni_engine_client::SentTo;
 use omni_engine_protocol::frame::RequestKind;
 use omni_ingress::ResponseGuard;
 use omni_supervisor::metrics::Api;
-use omni_supervisor::model::Model;
 use omni_traces::{Recording, Span, SpanId, SpanKind, TraceContext, TraceId, Tracer, Value, names};
 use omni_usage::{Outcome, Tokens, Units};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -214,42 +213,47 @@ impl AttemptTrace {
     }
 
     /// Records the attempt at its end.
-    pub(crate) fn record(self, (model, api): (&Model, Api), end: &AttemptEnd<'_>) {
-        let Self { request, id, .. } = &self;
-        let (recording, error) = (&request.recording, error_class(end.outcome));
+    pub(crate) fn record(self, model: (&str, Api), end: &AttemptEnd<'_>) {
+        let error = error_class(end.outcome);
         if error.is_some() {
-            request.result(|result| result.error = error);
+            self.request.result(|result| result.error = error);
         }
+        let recording = &self.request.recording;
+        self.queue_spans(end).into_iter().chain(self.model_spans(model, end)).for_each(|span| recording.send(span));
+    }
+
+    /// Spans of the wait for an instance, and of its parts.
+    fn queue_spans(&self, end: &AttemptEnd<'_>) -> Vec<Span> {
+        let recording = &self.request.recording;
         let sent_at = end.sent.map_or(end.ended, |sent| sent.at);
         let mut queue = recording.span(names::QUEUE, SpanKind::Internal, (end.submitted, sent_at));
-        let waits = end.sent.map(|sent| {
-            let start = sent.start.map(|start| (names::START, start.from, start.until));
-            [start, sent.swap.map(|swap| (names::SWAP, swap.from, swap.until))]
-        });
-        for (name, from, until) in waits.into_iter().flatten().flatten() {
-            let times = (from.max(end.submitted), until.min(sent_at));
-            if times.0 < times.1 {
-                let span = recording.span(name, SpanKind::Internal, times);
-                recording.send(Span { parent: Some(queue.id), ..span });
-            }
-        }
         let Some(sent) = end.sent else {
-            error.into_iter().for_each(|error| queue.fail(error));
-            return recording.send(queue);
+            error_class(end.outcome).into_iter().for_each(|error| queue.fail(error));
+            return vec![queue];
         };
-        recording.send(queue);
-        let tools = self.tools.map(|times| {
-            let mut span = recording.span(names::TOOLS, SpanKind::Internal, (times.began, times.ended));
-            span.attributes.extend(times.calls.map(|calls| (names::OMNI_TOOL_CALLS, calls.into())));
-            Span { parent: Some(*id), ..span }
+        let waits = [
+            sent.start.map(|start| (names::START, start.from, start.until)),
+            sent.swap.map(|swap| (names::SWAP, swap.from, swap.until)),
+        ];
+        let parts = waits.into_iter().flatten().filter_map(|(name, from, until)| {
+            let times = (from.max(end.submitted), until.min(sent_at));
+            let part = Span { parent: Some(queue.id), ..recording.span(name, SpanKind::Internal, times) };
+            (times.0 < times.1).then_some(part)
         });
-        tools.into_iter().for_each(|span| recording.send(span));
-        let name = format!("{} {}", self.operation, model.name);
-        let span = recording.span(name, SpanKind::Client, (sent.at, end.ended));
-        let mut span = Span { id: *id, ..span };
+        let mut spans: Vec<Span> = parts.collect();
+        spans.push(queue);
+        spans
+    }
+
+    /// Spans of the model and of the parser of its answer; none if no instance got the request.
+    fn model_spans(&self, (model, api): (&str, Api), end: &AttemptEnd<'_>) -> Vec<Span> {
+        let Some(sent) = end.sent else { return Vec::new() };
+        let recording = &self.request.recording;
+        let name = format!("{} {model}", self.operation);
+        let mut span = Span { id: self.id, ..recording.span(name, SpanKind::Client, (sent.at, end.ended)) };
         span.set(names::GEN_AI_OPERATION_NAME, self.operation);
         span.set(names::GEN_AI_PROVIDER_NAME, names::PROVIDER);
-        span.set(names::GEN_AI_REQUEST_MODEL, model.name.as_str().to_owned());
+        span.set(names::GEN_AI_REQUEST_MODEL, model.to_owned());
         span.set(names::OMNI_API, api.label());
         span.set(names::OMNI_MODEL_VERSION, sent.instance.version.clone());
         span.set(names::OMNI_INSTANCE, sent.instance.id.clone());
@@ -257,8 +261,13 @@ impl AttemptTrace {
         if let Some(reason) = self.finish_reason {
             span.set(names::GEN_AI_RESPONSE_FINISH_REASONS, Value::List(reason));
         }
-        error.into_iter().for_each(|error| span.fail(error));
-        recording.send(span);
+        error_class(end.outcome).into_iter().for_each(|error| span.fail(error));
+        let tools = self.tools.map(|times| {
+            let mut tools = recording.span(names::TOOLS, SpanKind::Internal, (times.began, times.ended));
+            tools.attributes.extend(times.calls.map(|calls| (names::OMNI_TOOL_CALLS, calls.into())));
+            Span { parent: Some(self.id), ..tools }
+        });
+        tools.into_iter().chain([span]).collect()
     }
 }
 

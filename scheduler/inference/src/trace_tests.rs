@@ -1,8 +1,10 @@
 //! Tests of the names of requests, and of the headers for a handler.
 
 use super::*;
+use omni_engine_client::{InstanceName, StartTimes, Swap};
 use omni_sink::SinkClient;
 use omni_traces::{ExportSettings, Resource};
+use omni_usage::TokenSource;
 use std::time::Duration;
 
 fn tracer(sample: f64) -> Tracer {
@@ -70,5 +72,74 @@ fn a_handler_gets_the_context_that_its_spans_belong_to() {
             let [(name, parent)] = handed_on(tracer, given).try_into().unwrap();
             assert_eq!((&*name, parent.len(), &parent[52..]), (TRACEPARENT, 55, flags), "a trace of its own: {parent}");
         }
+    }
+}
+
+/// A span by its name, with its parent, its beginning and end in seconds after the request's, and its attributes but those of names.
+fn shown(spans: &[Span], arrived: u64) -> Vec<String> {
+    let seconds = |at: u64| (at - arrived) / 1_000_000_000;
+    let one = |span: &Span| {
+        let parent = spans.iter().find(|other| Some(other.id) == span.parent).map_or("request", |parent| &*parent.name);
+        let text = |(key, value): &(&str, Value)| match value {
+            Value::Text(text) => format!(" {key}={text}"),
+            Value::List(text) => format!(" {key}=[{text}]"),
+            Value::Number(number) => format!(" {key}={number}"),
+        };
+        let attributes: String = span.attributes.iter().map(text).collect();
+        let (begin, end) = span.times;
+        let failed = if span.is_error { " failed" } else { "" };
+        format!("{parent}/{} {}..{}{failed}{attributes}", span.name, seconds(begin), seconds(end))
+    };
+    spans.iter().map(one).collect()
+}
+
+/// Spans of an attempt that was submitted after one second, sent after `sent` and ended after nine.
+fn attempt_spans(
+    sent: Option<u64>,
+    (start, swap): (Option<(u64, u64)>, Option<(u64, u64)>),
+    outcome: Outcome,
+) -> Vec<String> {
+    let trace = RequestTrace::begin(&tracer(1.0), (&Method::POST, "/v1/chat/completions"), &HeaderMap::new());
+    let mut attempt = trace.attempt(names::CHAT).unwrap();
+    let arrived = attempt.request.recording.arrived();
+    let at = |seconds: u64| arrived + Duration::from_secs(seconds);
+    let instance = Arc::new(InstanceName { id: "i".to_owned(), version: "v".to_owned() });
+    let start = start.map(|(from, until)| StartTimes { from: at(from), until: at(until) });
+    let swap = swap.map(|(from, until)| Swap { from: at(from), until: at(until) });
+    let sent = sent.map(|sent| SentTo { at: at(sent), instance, swap, start });
+    let tokens = Tokens { input: 5, output: 3, cached: 2, reasoning: 0, source: TokenSource::Model };
+    let units = Units { tokens: Some(tokens), bytes_out: 7, ..Units::default() };
+    if sent.is_some() {
+        attempt.on_finish("tool_calls");
+        attempt.on_tools(ToolTimes { began: at(7), ended: at(8), calls: Some(2) });
+    }
+    let end = AttemptEnd { submitted: at(1), sent: sent.as_ref(), ended: at(9), outcome, units: &units };
+    let spans: Vec<_> =
+        attempt.queue_spans(&end).into_iter().chain(attempt.model_spans(("m", Api::OpenAi), &end)).collect();
+    shown(&spans, attempt.request.recording.request_span("r").times.0)
+}
+
+#[test]
+fn an_attempts_spans_are_nested_in_time() {
+    const MODEL: &str = "gen_ai.operation.name=chat gen_ai.provider.name=omni gen_ai.request.model=m omni.api=openai \
+                         omni.model.version=v omni.instance.id=i gen_ai.usage.input_tokens=5 gen_ai.usage.output_tokens=3 \
+                         gen_ai.usage.cache_read.input_tokens=2 omni.bytes_out=7 gen_ai.response.finish_reasons=[tool_calls]";
+    let expected = |mut parts: Vec<&str>, end: &str| {
+        parts.extend(["request/queue 1..6", "chat m/tools 7..8 omni.tools.calls=2"]);
+        let model = format!("request/chat m 6..9{} {MODEL}{end}", if end.is_empty() { "" } else { " failed" });
+        parts.into_iter().map(str::to_owned).chain([model]).collect::<Vec<_>>()
+    };
+    let spans = |start, swap| attempt_spans(Some(6), (start, swap), Outcome::Complete);
+    assert_eq!(spans(None, None), expected(vec![], ""));
+    assert_eq!(spans(Some((2, 5)), Some((3, 4))), expected(vec!["queue/start 2..5", "queue/swap 3..4"], ""));
+    assert_eq!(spans(Some((0, 8)), None), expected(vec!["queue/start 1..6"], ""), "no part is outside of the wait");
+    assert_eq!(spans(Some((0, 1)), Some((6, 7))), expected(vec![], ""), "it was there before, and is after");
+    for (outcome, class) in
+        [(Outcome::Failed, "failed"), (Outcome::Cancelled, "cancelled"), (Outcome::Deadline, "timeout")]
+    {
+        let end = format!(" error.type={class}");
+        assert_eq!(attempt_spans(Some(6), (None, None), outcome), expected(vec![], &end));
+        let queued = format!("request/queue 1..9 failed{end}");
+        assert_eq!(attempt_spans(None, (None, None), outcome), [queued], "no instance got it");
     }
 }

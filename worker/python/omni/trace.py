@@ -33,8 +33,8 @@ class Trace:
         self.trace_id = trace_id
         """Id of the trace, 32 hexadecimal digits. The request's usage record has it, too."""
         self.span_id = span_id
-        """Id of the span that the handler's own belong to, 16 hexadecimal digits: the node's span of the model where the
-        request is recorded, else that of the client."""
+        """Id of the span that the handler's own belong to, 16 hexadecimal digits: the node's span of the model where
+        the request is recorded, else that of the client."""
         self._flags = flags
         self.sampled = flags is not None and int(flags, 16) & 1 == 1
         """True if the spans of this trace are recorded."""
@@ -42,8 +42,8 @@ class Trace:
         """Value of `tracestate`, which systems of a trace pass on to each other."""
 
     def headers(self) -> dict[str, str]:
-        """The headers of a request that the handler sends: `traceparent`, and `tracestate` where there is one. Empty for
-        a request that came without a trace to a node without tracing, so that whoever gets it decides for itself."""
+        """The headers of a request that the handler sends: `traceparent`, and `tracestate` where there is one. Empty
+        for a request that came without a trace to a node without tracing: whoever gets it decides for itself."""
         if self._flags is None:
             return {}
         headers = {"traceparent": f"00-{self.trace_id}-{self.span_id}-{self._flags}"}

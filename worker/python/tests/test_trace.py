@@ -1,4 +1,4 @@
-"""`context.trace`: what of a request's headers a handler gets and passes on, on a node, in a local run and in a test."""
+"""`context.trace`: what of a request's headers a handler passes on, on a node, in a local run and in a test."""
 
 from __future__ import annotations
 
