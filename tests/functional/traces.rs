@@ -281,7 +281,7 @@ fn refusals_failures_and_clients_that_leave_end_their_traces() {
     let parent = |digit: char| PARENT.replacen("0af7651916cd43dd", &digit.to_string().repeat(16), 1);
     let trace = |digit: char| collector.trace(&parent(digit)[3..35]);
 
-    // Nobody has this model: the request alone has a span.
+    // Without such a model the request alone has a span.
     let body = json!({"model": SECRET, "messages": [{"role": "user", "content": SECRET}]});
     assert_eq!(post(&node, "/v1/chat/completions", &[("traceparent", &parent('1'))], &body).status, 404);
     assert_eq!(post(&node, &format!("/{SECRET}"), &[("traceparent", &parent('2'))], &body).status, 404);
@@ -343,7 +343,7 @@ fn a_handler_gets_the_trace_that_its_spans_belong_to() {
     assert_eq!(own["context"]["trace_id"], format!("0x{TRACE}"), "{own}");
     assert_eq!(own["parent_id"], format!("0x{}", model["spanId"].as_str().unwrap()), "{own}");
 
-    // What is not recorded is passed on as it came; what came is replaced if it is not valid.
+    // A context that is not recorded is passed on as it came, and one that is not valid is replaced.
     let echo = |headers: &[(&str, &str)]| post(&node, "/ai/run/echo", headers, &json!({})).json()["result"].clone();
     let unsampled = PARENT.replace("-01", "-00");
     let seen = echo(&[("traceparent", &unsampled)]);
@@ -424,7 +424,7 @@ fn headers_for_the_collector_are_checked_at_the_start_and_stay_secret() {
     assert!(!refused.contains(SECRET), "{refused}");
 }
 
-/// What a node says that cannot start with these headers.
+/// Output of a node that cannot start with these headers.
 fn failing(headers: &Path) -> String {
     let config = format!("[tracing]\nendpoint = \"http://127.0.0.1:9\"\nheaders = \"{}\"\n", headers.display());
     let output = builder(&config).begin().ends_by_itself();

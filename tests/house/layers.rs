@@ -57,6 +57,7 @@ const CONFINED: &[Confined] = &[
             "omnictl/src/commands/usage.rs",              // how far back records are read
             "scheduler/usage/src/log.rs",                 // when a file was begun, beside times of files
             "scheduler/supervisor/src/clock.rs",          // since when something is
+            "scheduler/traces/src/tracer.rs",             // times of spans
             "worker/snapshot/src/content.rs",             // beside times of files, which are of the same clock
             "worker/snapshot/src/tree.rs",                // the same
             "worker/launcher/src/caches.rs",              // the same

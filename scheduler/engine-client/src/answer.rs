@@ -2,12 +2,13 @@
 
 use super::execution::InstanceName;
 use super::stream::StreamReader;
+use super::waits::Swap;
 use bytes::Bytes;
 use omni_body::{BodyPermit, RequestBody};
 use omni_engine_protocol::frame::AnswerHead;
 use omni_request_error::Failure;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::oneshot;
 
 /// A whole answer, or the beginning of a streamed one.
@@ -40,23 +41,6 @@ pub enum AnswerContent {
     Stream(StreamReader),
 }
 
-/// An instance's wait for its GPU memory to be on the card.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Swap {
-    /// First request that waited.
-    pub from: Instant,
-    /// The grant.
-    pub until: Instant,
-}
-
-impl Swap {
-    /// Part of the wait that a request submitted at `submitted` spent waiting.
-    #[must_use]
-    pub fn overlap_since(&self, submitted: Instant) -> Duration {
-        self.until.saturating_duration_since(self.from.max(submitted))
-    }
-}
-
 /// Sender of a request's answer. Sending fails when the client is gone.
 pub type ReplySender = oneshot::Sender<Result<Answer, Unanswered>>;
 
@@ -72,21 +56,5 @@ pub enum Unanswered {
 impl From<Failure> for Unanswered {
     fn from(failure: Failure) -> Self {
         Self::Failed(failure)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_waits_for_the_rest_of_a_swap_that_is_under_way() {
-        let from = Instant::now();
-        let at = |seconds| from + Duration::from_secs(seconds);
-        let swap = Swap { from, until: at(5) };
-        for (submitted, waited) in [(from, 5), (at(2), 3), (at(5), 0), (at(9), 0)] {
-            assert_eq!(swap.overlap_since(submitted), Duration::from_secs(waited));
-        }
-        assert_eq!(Swap { from: at(2), until: at(5) }.overlap_since(from), Duration::from_secs(3));
     }
 }

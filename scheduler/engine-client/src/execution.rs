@@ -1,7 +1,7 @@
 //! Execution of a request: where it was sent, and what its handler reported. Shared with whoever writes the record of its
 //! usage, which every end of the request needs: an answer, a failure, a client that goes away.
 
-use crate::answer::Swap;
+use crate::waits::{StartTimes, Swap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -35,15 +35,6 @@ pub struct SentTo {
     pub swap: Option<Swap>,
     /// The start of the instance, if this scheduler has started it.
     pub start: Option<StartTimes>,
-}
-
-/// Start of an instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StartTimes {
-    /// When it was asked for.
-    pub from: Instant,
-    /// When it was ready.
-    pub until: Instant,
 }
 
 impl Execution {

@@ -8,6 +8,7 @@
 //! | [`requests`] | [`RequestTable`]: requests of one model until their last frames |
 //! | [`answer`] | an answer on its way to the client |
 //! | [`mod@stream`] | a streamed answer: typed chunks, bounded by credit |
+//! | [`waits`] | a request's waits for its instance |
 //! | [`violation`] | frames that an engine may not send |
 //!
 //! Contents are passed on as the engine sent them; how a chunk or a value is rendered for a client is up to the codec of
@@ -22,11 +23,13 @@ mod request;
 mod requests;
 mod stream;
 mod violation;
+mod waits;
 
-pub use answer::{Answer, AnswerContent, ReplySender, Swap, Unanswered};
+pub use answer::{Answer, AnswerContent, ReplySender, Unanswered};
 pub use connection::{ConnectionError, DataConnection, EngineEnds, split_frame};
-pub use execution::{Execution, InstanceName, SentTo, StartTimes};
+pub use execution::{Execution, InstanceName, SentTo};
 pub use request::Request;
 pub use requests::{FrameOutcome, Recipient, RequestTable};
 pub use stream::{StreamEnd, StreamRead, StreamReader, StreamWriter, stream};
 pub use violation::ProtocolViolation;
+pub use waits::{StartTimes, Swap};

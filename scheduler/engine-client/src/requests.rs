@@ -9,12 +9,13 @@
 //! Invariant: each client gets one answer, or one failure; after the answer has begun, a failure ends its stream. Only the
 //! instance that a request was sent to may answer it.
 
-use super::answer::{Answer, AnswerContent, ReplySender, Swap, Unanswered};
+use super::answer::{Answer, AnswerContent, ReplySender, Unanswered};
 use super::connection::DataConnection;
-use super::execution::{Execution, InstanceName, SentTo, StartTimes};
+use super::execution::{Execution, InstanceName, SentTo};
 use super::request::Request;
 use super::stream::{StreamEnd, StreamReader, StreamWriter, stream};
 use super::violation::ProtocolViolation;
+use super::waits::{StartTimes, Swap};
 use bytes::Bytes;
 use omni_body::{BodyKind, BodyPermit, BodyReader, BodySocket, RequestBody, StreamKind};
 use omni_engine_protocol::frame::{

@@ -2,7 +2,7 @@
 
 use crate::admission::{BatchItem, ItemFailure, admit};
 use crate::answer::AnswerBody;
-use crate::api::{self, ApiRoute};
+use crate::api::{self, ApiRoute, request_name};
 use crate::forward::Listener;
 use crate::refusal::refuse_and_skip;
 use crate::state::RunApi;
@@ -29,8 +29,7 @@ impl DataApi {
         if self.run.node().is_handed_over() {
             return self.run.forwarder().unread(request).await;
         }
-        let target = (request.method(), request.uri().path());
-        let trace = RequestTrace::begin(self.run.tracer(), target, request.headers());
+        let trace = RequestTrace::begin(self.run.tracer(), request.headers(), || request_name(&request));
         trace.on_response(self.authenticate(request, &trace).await)
     }
 
@@ -63,7 +62,7 @@ impl DataApi {
             return response;
         }
         request.extensions_mut().insert(item.clone());
-        let trace = RequestTrace::of_item(self.run.tracer(), (request.method(), request.uri().path()), item);
+        let trace = RequestTrace::of_item(self.run.tracer(), item, || request_name(&request));
         let holder = self.tokens.as_ref().and_then(|tokens| tokens.holder(owner));
         trace.on_response(self.serve_for(holder, request, &trace).await)
     }

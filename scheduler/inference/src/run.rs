@@ -2,7 +2,6 @@
 
 use crate::admission::{BatchItem, ItemFailure};
 use crate::answer::{AnswerBody, complete};
-use crate::api::TextCodec;
 use crate::api::call::{Call, ModelInput};
 use crate::api::embeddings::native_embeddings;
 use crate::api::images::native_images;
@@ -11,6 +10,7 @@ use crate::api::rerank::native_rerank;
 use crate::api::speech::native_speech;
 use crate::api::text::TextRequest;
 use crate::api::transcription::native_transcription;
+use crate::api::{TextCodec, request_name};
 use crate::forward::Listener;
 use crate::head::{request_id, timeout};
 use crate::outcome::count_failure;
@@ -47,8 +47,7 @@ impl RunApi {
         target: (&str, Option<&Arc<TokenHolder>>),
         request: Request<Incoming>,
     ) -> Response<AnswerBody> {
-        let (method, path) = (request.method(), request.uri().path());
-        let trace = RequestTrace::begin(self.tracer(), (method, path), request.headers());
+        let trace = RequestTrace::begin(self.tracer(), request.headers(), || request_name(&request));
         trace.on_response(self.run_traced(listener, target, request, &trace).await)
     }
 

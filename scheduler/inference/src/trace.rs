@@ -11,10 +11,7 @@
 //! has answered, is in none of them.
 
 use crate::admission::BatchItem;
-use crate::answer::AnswerBody;
-use crate::api::APIS;
-use hyper::{HeaderMap, Method, Response};
-use omni_codec::openapi;
+use hyper::{HeaderMap, Response};
 use omni_engine_client::SentTo;
 use omni_engine_protocol::frame::RequestKind;
 use omni_ingress::ResponseGuard;
@@ -28,8 +25,6 @@ use std::time::Instant;
 pub(crate) const TRACEPARENT: &str = "traceparent";
 /// Header with what systems of a trace pass on to each other.
 pub(crate) const TRACESTATE: &str = "tracestate";
-/// Beginning of the paths of the Workers AI API at its usual place.
-const ACCOUNTS: &str = "/client/v4/accounts/";
 /// Class of the error of a request whose client has left.
 const CANCELLED: &str = "cancelled";
 
@@ -42,12 +37,20 @@ pub(crate) struct RequestTrace {
     span: Option<Arc<RequestSpan>>,
 }
 
+/// Name of a request, without any text of its client.
+#[derive(Debug)]
+pub(crate) struct RequestName {
+    /// Method, if it is well known; else [`names::OTHER_METHOD`].
+    pub(crate) method: &'static str,
+    /// Path with the names of its parameters in braces; `None`: there is no such route.
+    pub(crate) route: Option<String>,
+}
+
 /// Span of a request. It ends when it is dropped: with the last attempt, and not before the response was written.
 #[derive(Debug)]
 pub(crate) struct RequestSpan {
     recording: Recording,
-    method: &'static str,
-    route: Option<String>,
+    name: RequestName,
     item: Option<BatchItem>,
     result: Mutex<RequestResult>,
 }
@@ -91,26 +94,24 @@ pub(crate) struct AttemptEnd<'a> {
 }
 
 impl RequestTrace {
-    /// The trace of a request that has arrived now.
-    pub(crate) fn begin(tracer: &Tracer, (method, path): (&Method, &str), headers: &HeaderMap) -> Self {
-        Self::new(tracer, (method, path), incoming(headers), None)
+    /// The trace of a request that has arrived now. `name`: that of a request that is recorded.
+    pub(crate) fn begin(tracer: &Tracer, headers: &HeaderMap, name: impl FnOnce() -> RequestName) -> Self {
+        Self::new(tracer.begin(incoming(headers)), name, None)
     }
 
     /// The trace of an item of a batch, which is its own.
-    pub(crate) fn of_item(tracer: &Tracer, (method, path): (&Method, &str), item: &BatchItem) -> Self {
-        Self::new(tracer, (method, path), None, Some(item))
+    pub(crate) fn of_item(tracer: &Tracer, item: &BatchItem, name: impl FnOnce() -> RequestName) -> Self {
+        Self::new(tracer.begin(None), name, Some(item))
     }
 
     fn new(
-        tracer: &Tracer,
-        (method, path): (&Method, &str),
-        incoming: Option<TraceContext>,
+        (context, recording): (Option<TraceContext>, Option<Recording>),
+        name: impl FnOnce() -> RequestName,
         item: Option<&BatchItem>,
     ) -> Self {
-        let (context, recording) = tracer.begin(incoming);
         let span = recording.map(|recording| {
-            let (method, route) = (method_name(method), route(method, path));
-            Arc::new(RequestSpan { recording, method, route, item: item.cloned(), result: Mutex::default() })
+            let (name, item) = (name(), item.cloned());
+            Arc::new(RequestSpan { recording, name, item, result: Mutex::default() })
         });
         Self { context, span }
     }
@@ -152,7 +153,7 @@ impl RequestTrace {
     }
 
     /// Notes the response. The span of the request ends once it was written.
-    pub(crate) fn on_response(&self, mut response: Response<AnswerBody>) -> Response<AnswerBody> {
+    pub(crate) fn on_response<B>(&self, mut response: Response<B>) -> Response<B> {
         if let Some(span) = &self.span {
             span.result(|result| result.status = Some(response.status().as_u16()));
             let others = response.extensions_mut().remove::<ResponseGuard>();
@@ -176,7 +177,7 @@ impl RequestSpan {
 
 impl Drop for RequestSpan {
     fn drop(&mut self) {
-        let Self { recording, method, route, item, .. } = &*self;
+        let Self { recording, name: RequestName { method, route }, item, .. } = &*self;
         let shown = if *method == names::OTHER_METHOD { "HTTP" } else { method };
         let mut span = match route {
             Some(route) => recording.request_span(format!("{shown} {route}")),
@@ -305,45 +306,6 @@ pub(crate) fn operation(kind: Option<RequestKind>) -> &'static str {
         Some(RequestKind::CountTokens) => names::COUNT_TOKENS,
         None => names::RUN,
     }
-}
-
-/// Name of a method, if it is well known: any other is the client's text.
-fn method_name(method: &Method) -> &'static str {
-    let known = ["GET", "POST", "DELETE", "HEAD", "PUT", "PATCH", "OPTIONS"];
-    known.into_iter().find(|name| *name == method.as_str()).unwrap_or(names::OTHER_METHOD)
-}
-
-/// Route of an API that a request is for, with the names of its parameters in place of the client's text.
-fn route(method: &Method, path: &str) -> Option<String> {
-    // `/client/v4/accounts/ACCOUNT` stands before the same routes.
-    let path = path.strip_prefix(ACCOUNTS).and_then(|path| Some(&path[path.find('/')?..])).unwrap_or(path);
-    let path = path.strip_prefix("/ai").filter(|path| path.starts_with("/v1/")).unwrap_or(path);
-    for api in APIS {
-        let prefix = if api.servers == openapi::V1 { "/v1" } else { "/ai" };
-        for operation in api.operations.iter().filter(|operation| operation.method() == method.as_str()) {
-            let route = format!("{prefix}{}", operation.path());
-            if fits(&route, path) {
-                return Some(route);
-            }
-        }
-    }
-    None
-}
-
-/// Returns whether a path is one of a route. The last parameter takes all the rest.
-fn fits(route: &str, path: &str) -> bool {
-    let (mut route, mut path) = (route.split('/').peekable(), path.split('/'));
-    while let Some(expected) = route.next() {
-        let Some(segment) = path.next() else { return false };
-        let is_parameter = expected.starts_with('{');
-        if is_parameter && route.peek().is_none() {
-            return true;
-        }
-        if !is_parameter && expected != segment {
-            return false;
-        }
-    }
-    path.next().is_none()
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use ureq::Agent;
-use ureq::http::StatusCode;
 use ureq::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
@@ -61,7 +60,7 @@ pub enum PostError {
         /// Address of the server.
         url: String,
         /// The status.
-        status: StatusCode,
+        status: u16,
         /// Time after which the server wants to be asked again.
         retry_after: Option<Duration>,
     },
@@ -105,7 +104,7 @@ impl SinkClient {
             // With `max_redirects(0)` a redirect is an answer like another.
             let seconds = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
             let retry_after = seconds.map(Duration::from_secs);
-            return Err(PostError::Status { url: self.url.clone(), status, retry_after });
+            return Err(PostError::Status { url: self.url.clone(), status: status.as_u16(), retry_after });
         }
         let answer = response.into_body().into_with_config().limit(LONGEST_ANSWER).read_to_vec();
         Ok(answer.unwrap_or_default()) // the status has acknowledged the batch

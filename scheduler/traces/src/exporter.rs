@@ -8,9 +8,9 @@
 //!
 //! Invariant: each span that is sent is delivered or counted as lost, once; nobody who sends one waits for the collector.
 
-use crate::names::{HOST_NAME, SERVICE_INSTANCE_ID, SERVICE_NAME, SERVICE_VERSION};
 use crate::otlp;
-use crate::span::{Span, Value};
+use crate::resource::Resource;
+use crate::span::Span;
 use omni_log::chain;
 use omni_sink::{PostError, SinkClient};
 use std::collections::VecDeque;
@@ -46,31 +46,8 @@ pub struct ExportSettings {
     pub client: SinkClient,
     /// Headers that the collector wants.
     pub headers: Option<ExportHeaders>,
-    /// This process.
+    /// Description of the process.
     pub resource: Resource,
-}
-
-/// Description of this process beside its spans.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resource {
-    /// Version of the program.
-    pub version: &'static str,
-    /// Name of the machine.
-    pub host: Option<String>,
-    /// Unique id of the process.
-    pub instance: String,
-}
-
-impl Resource {
-    pub(crate) fn attributes(&self) -> Vec<(&'static str, Value)> {
-        let mut attributes = vec![
-            (SERVICE_NAME, Value::from("omni")),
-            (SERVICE_VERSION, self.version.into()),
-            (SERVICE_INSTANCE_ID, self.instance.clone().into()),
-        ];
-        attributes.extend(self.host.iter().map(|host| (HOST_NAME, host.clone().into())));
-        attributes
-    }
 }
 
 /// File of headers for the collector, such as its token: lines of `name: value`, read for each delivery.
@@ -324,8 +301,9 @@ impl Delivery {
             Err(error) => {
                 let retry = match &error {
                     PostError::Unreachable { .. } => Some(pause),
-                    PostError::Status { status, retry_after, .. } => matches!(status.as_u16(), 429 | 502 | 503 | 504)
-                        .then(|| retry_after.unwrap_or(pause).min(LONGEST_PAUSE)),
+                    PostError::Status { status, retry_after, .. } => {
+                        matches!(status, 429 | 502 | 503 | 504).then(|| retry_after.unwrap_or(pause).min(LONGEST_PAUSE))
+                    }
                 };
                 Err(Refusal { why: chain(&error), retry })
             }

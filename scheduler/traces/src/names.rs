@@ -16,7 +16,7 @@ pub const ERROR_TYPE: &str = "error.type";
 
 /// Operation of a model.
 pub const GEN_AI_OPERATION_NAME: &str = "gen_ai.operation.name";
-/// Who serves the model.
+/// Provider of the model.
 pub const GEN_AI_PROVIDER_NAME: &str = "gen_ai.provider.name";
 /// Value of [`GEN_AI_PROVIDER_NAME`].
 pub const PROVIDER: &str = "omni";

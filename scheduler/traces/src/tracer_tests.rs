@@ -1,7 +1,7 @@
 //! Tests of the decision which requests are recorded, and of times.
 
 use super::*;
-use crate::exporter::Resource;
+use crate::resource::Resource;
 use omni_sink::SinkClient;
 
 /// A tracer whose collector is not there.

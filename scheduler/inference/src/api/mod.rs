@@ -7,6 +7,7 @@ pub(crate) mod images;
 pub(crate) mod jobs;
 mod models;
 pub(crate) mod rerank;
+mod route_name;
 pub(crate) mod speech;
 pub(crate) mod text;
 pub(crate) mod transcription;
@@ -44,6 +45,8 @@ use omni_workers_ai::NativeEncoder;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use text::TextRequest;
+
+pub(crate) use route_name::request_name;
 
 /// APIs of the data listener.
 pub const APIS: [&openapi::Api; 3] = [&omni_openai::API, &omni_anthropic::API, &omni_workers_ai::API];

@@ -59,7 +59,7 @@ class Requests:
 
     @property
     def headers(self) -> Headers:
-        """Those of the first member, for its trace."""
+        """Headers of the first member, for its trace."""
         return self._members[0].request.headers
 
     @property
