@@ -1,5 +1,5 @@
-//! Traces of requests, as a collector gets them: spans of a cold start, of refusals and of clients that leave; a handler's own spans;
-//! items of batches; a collector that is away; and nothing of what clients and models write.
+//! Traces of requests, as a collector gets them: spans of a cold start, of refusals and of clients that leave; a
+//! handler's own spans; items of batches; a collector that is away; and nothing of what clients and models write.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 use omni_tests::{Answer, Node, NodeBuilder, PATIENCE, wait_for};

@@ -19,7 +19,8 @@ const SESSION: HeaderName = HeaderName::from_static("x-session-affinity");
 const PRIORITY: HeaderName = HeaderName::from_static("x-omni-priority");
 /// Longest request id that is accepted from a client, in bytes.
 const LONGEST_ID: usize = 128;
-/// Headers that models do not get as they came: credentials, those of one connection, and those of a trace, which the node makes.
+/// Headers that models do not get as they came: credentials, those of one connection, and those of a trace, which the
+/// node makes.
 const WITHHELD: [&str; 13] = [
     "authorization",
     "connection",

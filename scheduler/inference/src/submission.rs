@@ -58,8 +58,8 @@ pub(crate) enum Outcome {
 }
 
 impl Caller<'_> {
-    /// Submits a request to a model: API, name of the operation and hash of the session's name, head and body, the permit of its memory,
-    /// content and deadline. From now on the memory counts as the model's.
+    /// Submits a request to a model: API, name of the operation and hash of the session's name, head and body, the
+    /// permit of its memory, content and deadline. From now on the memory counts as the model's.
     ///
     /// # Errors
     /// There is no memory for another body of this model, the client's priority is no number, or the model takes no

@@ -7,8 +7,8 @@
 //!            └─ model ─── tools        (queue and model: for each attempt)
 //! ```
 //!
-//! Invariant: attributes are names that the node knows, and numbers. What a client has written (path, headers, body), and what a model
-//! has answered, is in none of them.
+//! Invariant: attributes are names that the node knows, and numbers. What a client has written (path, headers, body),
+//! and what a model has answered, is in none of them.
 
 use crate::admission::BatchItem;
 use hyper::{HeaderMap, Response};

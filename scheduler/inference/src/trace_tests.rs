@@ -56,7 +56,8 @@ fn a_handler_gets_the_context_that_its_spans_belong_to() {
     }
 }
 
-/// A span by its name, with its parent, its beginning and end in seconds after the request's, and its attributes but those of names.
+/// A span by its name, with its parent, its beginning and end in seconds after the request's, and its attributes but
+/// those of names.
 fn shown(spans: &[Span], arrived: u64) -> Vec<String> {
     let seconds = |at: u64| (at - arrived) / 1_000_000_000;
     let one = |span: &Span| {

@@ -1,7 +1,8 @@
 //! Delivery of batches to servers over HTTP: records of usage, spans of traces.
 //!
-//! A batch is a POST, acknowledged by any status of 200 to 299. Redirects are not followed, and no proxy is used: batches go where
-//! the operator said. Certificates are checked with those of the machine, or of a file. Calls block: they belong on a thread.
+//! A batch is a POST, acknowledged by any status of 200 to 299. Redirects are not followed, and no proxy is used:
+//! batches go where the operator said. Certificates are checked with those of the machine, or of a file. Calls block:
+//! they belong on a thread.
 
 #![forbid(unsafe_code)]
 
@@ -67,8 +68,8 @@ pub enum PostError {
 }
 
 impl SinkClient {
-    /// Client of the server at a URL, each of whose deliveries takes at most `timeout`. `authorities`: certificates of authorities that
-    /// the server may have its own from; `None`: those of the machine.
+    /// Client of the server at a URL, each of whose deliveries takes at most `timeout`. `authorities`: certificates of
+    /// authorities that the server may have its own from; `None`: those of the machine.
     ///
     /// # Errors
     /// A URL of `https://` needs certificates, and there are none.

@@ -1,7 +1,7 @@
 //! W3C Trace Context (Recommendation of 2021-11-23): the headers `traceparent` and `tracestate`.
 //!
-//! Invariant: what is not valid is left out, and never an error: without a valid `traceparent` there is no context, with one and without
-//! a valid `tracestate` there is no state.
+//! Invariant: what is not valid is left out, and never an error: without a valid `traceparent` there is no context,
+//! with one and without a valid `tracestate` there is no state.
 
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;

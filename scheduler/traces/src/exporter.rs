@@ -6,7 +6,8 @@
 //!              └──────────────▶ counted as lost ◀────────┘
 //! ```
 //!
-//! Invariant: each span that is sent is delivered or counted as lost, once; nobody who sends one waits for the collector.
+//! Invariant: each span that is sent is delivered or counted as lost, once; nobody who sends one waits for the
+//! collector.
 
 use crate::otlp;
 use crate::resource::Resource;

@@ -9,8 +9,8 @@
 //! | `exporter` | bounded queue of spans, and the thread that delivers them |
 //! | `otlp`, `resource` | form of a delivery, and what it says of the process |
 //!
-//! Invariants: no text of a request or of an answer is in a span; whoever records a span never waits; a span that is not delivered is
-//! counted.
+//! Invariants: no text of a request or of an answer is in a span; whoever records a span never waits; a span that is
+//! not delivered is counted.
 
 #![forbid(unsafe_code)]
 

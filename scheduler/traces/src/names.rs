@@ -1,7 +1,8 @@
 //! Names of attributes, by the semantic conventions of OpenTelemetry, and those of Omni's own.
 //!
-//! Versions: HTTP and errors of semantic-conventions 1.38 (stable); `gen_ai.*` of semantic-conventions-genai as of 2026-09, all of which
-//! is in development, so that a later version may rename it. Values are names and numbers: nothing that a client or a model has written.
+//! Versions: HTTP and errors of semantic-conventions 1.38 (stable); `gen_ai.*` of semantic-conventions-genai as of
+//! 2026-09, all of which is in development, so that a later version may rename it. Values are names and numbers:
+//! nothing that a client or a model has written.
 
 /// Method of the HTTP request; [`OTHER_METHOD`] for one that is not well known.
 pub const HTTP_REQUEST_METHOD: &str = "http.request.method";

@@ -1,5 +1,5 @@
-//! Form of a delivery: `ExportTraceServiceRequest` of OTLP 1.x in JSON, by the mapping of the OTLP specification: ids in hexadecimal
-//! digits, 64-bit numbers as texts, enumerations as numbers.
+//! Form of a delivery: `ExportTraceServiceRequest` of OTLP 1.x in JSON, by the mapping of the OTLP specification: ids
+//! in hexadecimal digits, 64-bit numbers as texts, enumerations as numbers.
 
 use crate::resource::Resource;
 use crate::span::{Span, SpanKind, Value};

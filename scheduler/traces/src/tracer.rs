@@ -1,6 +1,7 @@
 //! Tracer: decides which requests are recorded, and makes their spans.
 //!
-//! Invariant: a request whose caller says whether its trace is recorded is treated as its caller says; of the others, this share is.
+//! Invariant: a request whose caller says whether its trace is recorded is treated as its caller says; of the others,
+//! this share is.
 
 use crate::context::{SpanId, TraceContext, TraceId};
 use crate::exporter::{ExportSettings, Exporter, SpanCounts};
@@ -48,8 +49,8 @@ impl Tracer {
         Ok(Self { export: Some(Export { exporter, sample }) })
     }
 
-    /// Context of a request that has arrived now, and its recording. A tracer without an export begins no traces: whoever gets the
-    /// request decides for itself.
+    /// Context of a request that has arrived now, and its recording. A tracer without an export begins no traces:
+    /// whoever gets the request decides for itself.
     #[must_use]
     pub fn begin(&self, incoming: Option<TraceContext>) -> (Option<TraceContext>, Option<Recording>) {
         let Some(Export { exporter, sample }) = &self.export else { return (incoming, None) };

@@ -95,8 +95,8 @@ pub(crate) enum Progress {
 }
 
 impl Choice {
-    /// The choice of a request that was submitted. `memory`: that of its body until it is answered; `times_tools`: the times of the
-    /// parser of tool calls are recorded.
+    /// The choice of a request that was submitted. `memory`: that of its body until it is answered; `times_tools`: the
+    /// times of the parser of tool calls are recorded.
     pub(crate) fn new(
         (request, reply, memory): (InFlightRequest, Reply, Arc<BodyPermit>),
         guard: OutputGuard,

@@ -1,4 +1,5 @@
-//! A server as a sink: it gets batches by POST as `application/x-ndjson`, and acknowledges them by any status of 200 to 299.
+//! A server as a sink: it gets batches by POST as `application/x-ndjson`, and acknowledges them by any status of 200 to
+//! 299.
 
 use omni_log::chain;
 use omni_sink::{InvalidSink, SinkClient};
