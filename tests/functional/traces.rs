@@ -256,6 +256,13 @@ fn a_cold_chat_with_tools_is_one_trace() {
     });
     let metrics = node.admin().get("/metrics").text();
     assert!(metrics.contains("omni_trace_spans_total 6\n") && metrics.contains("omni_trace_spans_lost_total 0\n"));
+
+    // Spans that wait at the end of the node are delivered.
+    let last = PARENT.replacen("0af7651916cd43dd", "eeeeeeeeeeeeeeee", 1);
+    assert_eq!(post(&node, "/ai/run/echo", &[("traceparent", &last)], &json!({})).status, 200);
+    node.stop();
+    let spans: Vec<Value> = collector.spans().into_iter().filter(|span| span["traceId"] == last[3..35]).collect();
+    assert!(named(&spans, "run echo")["parentSpanId"] == named(&spans, "POST /ai/run/{model}")["spanId"], "{spans:#?}");
 }
 
 /// The log of usage records.
