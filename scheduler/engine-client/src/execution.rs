@@ -33,8 +33,8 @@ pub struct SentTo {
     pub instance: Arc<InstanceName>,
     /// The instance's last wait for GPU memory before that, if there was one.
     pub swap: Option<Swap>,
-    /// The start of the instance, if this scheduler has started it.
-    pub start: Option<StartTimes>,
+    /// The start of the instance.
+    pub start: StartTimes,
 }
 
 impl Execution {

@@ -32,4 +32,4 @@ pub use request::Request;
 pub use requests::{FrameOutcome, Recipient, RequestTable};
 pub use stream::{StreamEnd, StreamRead, StreamReader, StreamWriter, stream};
 pub use violation::ProtocolViolation;
-pub use waits::{StartTimes, Swap};
+pub use waits::{Period, StartTimes, Swap};

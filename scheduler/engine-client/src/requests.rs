@@ -75,8 +75,8 @@ pub struct Recipient {
     pub name: Arc<InstanceName>,
     /// Last wait of the request for GPU memory.
     pub swap: Option<Swap>,
-    /// Start of the instance, if this scheduler has started it.
-    pub start: Option<StartTimes>,
+    /// Start of the instance.
+    pub start: StartTimes,
 }
 
 /// Effect of a frame.
@@ -426,7 +426,7 @@ mod tests {
         table.insert(ID, Request { head, body, deadline, reply, execution: Execution::default() });
         let (mut connection, _ends) = DataConnection::pair().unwrap();
         let name = Arc::new(InstanceName { id: "abc".to_owned(), version: "0123".to_owned() });
-        let to = Recipient { instance: MODEL, name, swap: None, start: None };
+        let to = Recipient { instance: MODEL, name, swap: None, start: StartTimes::default() };
         assert!(table.send(ID, &mut connection, to, Instant::now()));
         (table, client)
     }

@@ -2,13 +2,22 @@
 
 use std::time::{Duration, Instant};
 
-/// Start of an instance.
+/// A period of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StartTimes {
-    /// When it was asked for.
+pub struct Period {
+    /// Beginning.
     pub from: Instant,
-    /// When it was ready.
+    /// End.
     pub until: Instant,
+}
+
+/// Start of an instance, as far as this scheduler has waited for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StartTimes {
+    /// From the request for the environment of its version to the environment.
+    pub environment: Option<Period>,
+    /// From the request for the instance to its readiness.
+    pub instance: Option<Period>,
 }
 
 /// An instance's wait for its GPU memory to be on the card.

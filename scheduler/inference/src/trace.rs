@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   request ─┬─ template
-//!            ├─ queue ─┬─ start
+//!            ├─ queue ─┬─ environment
+//!            │         ├─ start
 //!            │         └─ swap
 //!            └─ model ─── tools        (queue and model: for each attempt)
 //! ```
@@ -233,7 +234,8 @@ impl AttemptTrace {
             return vec![queue];
         };
         let waits = [
-            sent.start.map(|start| (names::START, start.from, start.until)),
+            sent.start.environment.map(|wait| (names::ENVIRONMENT, wait.from, wait.until)),
+            sent.start.instance.map(|wait| (names::START, wait.from, wait.until)),
             sent.swap.map(|swap| (names::SWAP, swap.from, swap.until)),
         ];
         let parts = waits.into_iter().flatten().filter_map(|(name, from, until)| {

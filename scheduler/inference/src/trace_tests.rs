@@ -1,7 +1,7 @@
 //! Tests of the headers for a handler, and of the spans of an attempt.
 
 use super::*;
-use omni_engine_client::{InstanceName, StartTimes, Swap};
+use omni_engine_client::{InstanceName, Period, StartTimes, Swap};
 use omni_sink::SinkClient;
 use omni_traces::{ExportSettings, Resource};
 use omni_usage::TokenSource;
@@ -85,7 +85,8 @@ fn attempt_spans(sent: Option<u64>, (start, swap): (Wait, Wait), outcome: Outcom
     let arrived = attempt.request.recording.arrived();
     let at = |seconds: u64| arrived + Duration::from_secs(seconds);
     let instance = Arc::new(InstanceName { id: "i".to_owned(), version: "v".to_owned() });
-    let start = start.map(|(from, until)| StartTimes { from: at(from), until: at(until) });
+    let period = |(from, until)| Period { from: at(from), until: at(until) };
+    let start = StartTimes { environment: environment.map(period), instance: start.map(period) };
     let swap = swap.map(|(from, until)| Swap { from: at(from), until: at(until) });
     let sent = sent.map(|sent| SentTo { at: at(sent), instance, swap, start });
     let tokens = Tokens { input: 5, output: 3, cached: 2, reasoning: 0, source: TokenSource::Model };
@@ -110,17 +111,19 @@ fn an_attempts_spans_are_nested_in_time() {
         let model = format!("request/chat m 6..9{} {MODEL}{end}", if end.is_empty() { "" } else { " failed" });
         parts.into_iter().map(str::to_owned).chain([model]).collect::<Vec<_>>()
     };
-    let spans = |start, swap| attempt_spans(Some(6), (start, swap), Outcome::Complete);
+    let spans = |start, swap| attempt_spans(Some(6), (None, start, swap), Outcome::Complete);
     assert_eq!(spans(None, None), expected(vec![], ""));
     assert_eq!(spans(Some((2, 5)), Some((3, 4))), expected(vec!["queue/start 2..5", "queue/swap 3..4"], ""));
     assert_eq!(spans(Some((0, 8)), None), expected(vec!["queue/start 1..6"], ""), "no part is outside of the wait");
     assert_eq!(spans(Some((0, 1)), Some((6, 7))), expected(vec![], ""), "it was there before, and is after");
+    let built = attempt_spans(Some(6), (Some((0, 3)), Some((3, 5)), None), Outcome::Complete);
+    assert_eq!(built, expected(vec!["queue/environment 1..3", "queue/start 3..5"], ""));
     for (outcome, class) in
         [(Outcome::Failed, "failed"), (Outcome::Cancelled, "cancelled"), (Outcome::Deadline, "timeout")]
     {
         let end = format!(" error.type={class}");
-        assert_eq!(attempt_spans(Some(6), (None, None), outcome), expected(vec![], &end));
+        assert_eq!(attempt_spans(Some(6), (None, None, None), outcome), expected(vec![], &end));
         let queued = format!("request/queue 1..9 failed{end}");
-        assert_eq!(attempt_spans(None, (None, None), outcome), [queued], "no instance got it");
+        assert_eq!(attempt_spans(None, (None, None, None), outcome), [queued], "no instance got it");
     }
 }

@@ -79,6 +79,8 @@ pub const HOST_NAME: &str = "host.name";
 
 /// Span of a wait in the queue of a model.
 pub const QUEUE: &str = "queue";
+/// Span of a wait for the environment of a model's version, a part of the wait in the queue.
+pub const ENVIRONMENT: &str = "environment";
 /// Span of a wait for the start of an instance, a part of the wait in the queue.
 pub const START: &str = "start";
 /// Span of a wait for GPU memory, a part of the wait in the queue.

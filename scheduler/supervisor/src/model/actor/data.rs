@@ -3,7 +3,7 @@
 use super::ModelActor;
 use super::instance::{CheckAnswer, GpuLease, Instance};
 use omni_engine_client::{
-    ConnectionError, DataConnection, FrameOutcome, ProtocolViolation, Recipient, StartTimes, Swap,
+    ConnectionError, DataConnection, FrameOutcome, Period, ProtocolViolation, Recipient, StartTimes, Swap,
 };
 use omni_engine_protocol::frame::{HEADER, Header, Kind};
 use omni_policy::InstanceNumber;
@@ -86,11 +86,12 @@ impl ModelActor {
 
     fn recipient(&self, number: InstanceNumber) -> Option<Recipient> {
         let clock = &self.services.clock;
+        let period = |(from, until)| Period { from: clock.instant(from), until: clock.instant(until) };
         let instance = self.instances.get(number)?;
         let swap = instance.lease.as_ref().and_then(GpuLease::swap);
         let swap = swap.map(|wait| Swap { from: clock.instant(wait.from), until: clock.instant(wait.until) });
-        let start =
-            instance.started.map(|(from, until)| StartTimes { from: clock.instant(from), until: clock.instant(until) });
+        let prepared = self.generations.get(instance.generation).and_then(|info| info.prepared);
+        let start = StartTimes { environment: prepared.map(period), instance: instance.started.map(period) };
         Some(Recipient { instance: number, name: Arc::clone(&instance.name), swap, start })
     }
 

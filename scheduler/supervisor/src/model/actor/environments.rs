@@ -64,6 +64,7 @@ impl ModelActor {
         if let Some(info) = self.generations.get_mut(generation) {
             let time = self.now.saturating_sub(info.prepare_requested_at);
             self.model.metrics.prepare.observe(time.as_secs_f64());
+            info.prepared = Some((info.prepare_requested_at, self.now));
             info.environment = Some(environment);
             info.build = None;
         }

@@ -19,6 +19,8 @@ pub(super) struct GenerationInfo {
     /// Environment, once it exists.
     pub(super) environment: Option<EnvironmentKey>,
     pub(super) prepare_requested_at: Moment,
+    /// Request for the environment, and the moment at which it was there, if this scheduler has waited for it.
+    pub(super) prepared: Option<(Moment, Moment)>,
     /// Reason why its instances do not do well.
     pub(super) message: Option<String>,
     /// Reason why its last instance got no capacity; `None` once one got some.
@@ -48,6 +50,7 @@ impl Generations {
             content: Arc::clone(&content),
             environment: None,
             prepare_requested_at: now,
+            prepared: None,
             message: None,
             shortage: None,
             build: None,
