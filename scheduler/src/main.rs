@@ -9,7 +9,7 @@ use omni_machine::Service;
 use omni_policy::single::Fault;
 use omni_scheduler::args::{Args, ArgsError, Directories};
 use omni_scheduler::exposure;
-use omni_scheduler::serve::{self, Start};
+use omni_scheduler::serve::{self, Sinks, Start};
 use omni_scheduler::startup::{self, StartupError};
 use omni_scheduler::{traces, usage};
 use omni_takeover::{Listeners, Predecessor};
@@ -90,12 +90,13 @@ fn prepare(
     let config = with_machine_limits(config);
     let read = || {
         let (tokens, tls) = (tokens(&config)?, tls(&config)?);
-        Ok::<_, Box<dyn std::error::Error>>((tokens, tls, usage::sink(&config)?, traces::collector(&config)?))
+        let sinks = Sinks { usage: usage::sink(&config)?, spans: traces::collector(&config)? };
+        Ok::<_, Box<dyn std::error::Error>>((tokens, tls, sinks))
     };
-    let (listeners, (tokens, tls, usage_sink, collector)) =
+    let (listeners, (tokens, tls, sinks)) =
         startup::set_up(&config, &directories, args.config_file().as_deref(), handed_over, read)?;
     let predecessor = None;
-    Ok(Some(Start { config, directories, admins, tokens, tls, usage_sink, collector, listeners, program, predecessor }))
+    Ok(Some(Start { config, directories, admins, tokens, tls, sinks, listeners, program, predecessor }))
 }
 
 /// Reads the tokens of the data listener, by name; `None`: the configuration has no tokens file.

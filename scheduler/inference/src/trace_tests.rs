@@ -79,7 +79,7 @@ fn shown(spans: &[Span], arrived: u64) -> Vec<String> {
 type Wait = Option<(u64, u64)>;
 
 /// Spans of an attempt that was submitted after one second, sent after `sent` and ended after nine.
-fn attempt_spans(sent: Option<u64>, (start, swap): (Wait, Wait), outcome: Outcome) -> Vec<String> {
+fn attempt_spans(sent: Option<u64>, (environment, start, swap): (Wait, Wait, Wait), outcome: Outcome) -> Vec<String> {
     let trace = begin(&tracer(1.0), &HeaderMap::new());
     let mut attempt = trace.attempt(names::CHAT).unwrap();
     let arrived = attempt.request.recording.arrived();

@@ -2,8 +2,9 @@
 
 use super::control::ControlServer;
 use super::listener_configs::ListenerConfigs;
-use super::{ADMIN_CONNECTIONS, Daemon, HttpServers, Readiness, Start, Upgrades};
+use super::{ADMIN_CONNECTIONS, Daemon, HttpServers, Readiness, Sinks, Start, Upgrades};
 use crate::announcement::announce;
+use crate::args::Directories;
 use crate::exposure;
 use crate::service::{self, StatusLine};
 use crate::single::SingleModelWatch;
@@ -33,6 +34,8 @@ use omni_supervisor::clock::Clock;
 use omni_supervisor::node::{Node, NodeParts};
 use omni_takeover::{Inheritance, InheritedSenders};
 use omni_task::Watchdog;
+use omni_traces::Tracer;
+use omni_usage::UsageRecorder;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io;
@@ -66,8 +69,7 @@ struct Prepared {
 impl Daemon {
     /// Builds everything, takes over from the predecessor if there is one, and begins to serve.
     pub(super) async fn build(start: Start) -> io::Result<Self> {
-        let Start { config, directories, admins, tokens, tls, usage_sink, collector, listeners, program, predecessor } =
-            start;
+        let Start { config, directories, admins, tokens, tls, sinks, listeners, program, predecessor } = start;
         let own_listeners = listeners.try_clone()?; // for a successor; has the lock, too
         drop(listeners.lock);
         let tcp = TcpListeners::new(listeners.data, listeners.admin)?;
@@ -75,10 +77,7 @@ impl Daemon {
         let config_summary = config_summary(&config, tokens.as_ref(), tls.as_ref());
         let share = descriptors::share(descriptors::limit(), config.server.connections);
         let mut prepared = Prepared::new(&config, tokens, tls.as_ref(), &tcp, share)?;
-        let usage = usage::open(&config, &directories, usage_sink)?;
-        prepared.metrics.usage(Arc::clone(&usage));
-        let tracer = traces::start(&config, collector)?;
-        prepared.metrics.traces(Arc::clone(&tracer));
+        let recorders = prepared.recorders(&config, &directories, sinks)?;
         // Steps that can fail come first: from here on the node belongs to this scheduler.
         let inheritance = match predecessor {
             Some(predecessor) => Some(predecessor.take_over(&config_summary).await.map_err(io::Error::other)?),
@@ -106,7 +105,7 @@ impl Daemon {
         let forwarder = Forwarder::new(Arc::clone(&node), Arc::clone(&budget), control_socket.clone());
         let (jobs, jobs_handle) = JobsSetup::from_config(&config.jobs, directories.own_state().join("jobs")).unzip();
         jobs_handle.iter().for_each(|handle| metrics.jobs(handle.clone()));
-        let run = RunApi::new(Arc::clone(&node), forwarder, Arc::clone(&budget), (usage, tracer));
+        let run = RunApi::new(Arc::clone(&node), forwarder, Arc::clone(&budget), recorders);
         let run = Arc::new(run.with_jobs(jobs_handle));
         let (senders, data_inherited, admin_inherited) =
             InheritedSenders::new(share.connections, ADMIN_CONNECTIONS as usize);
@@ -193,6 +192,20 @@ impl TcpListeners {
 }
 
 impl Prepared {
+    /// Recorders of usage and of spans, whose counts are among the metrics.
+    fn recorders(
+        &mut self,
+        config: &NodeConfig,
+        directories: &Directories,
+        sinks: Sinks,
+    ) -> io::Result<(Arc<UsageRecorder>, Arc<Tracer>)> {
+        let usage = usage::open(config, directories, sinks.usage)?;
+        let tracer = traces::start(config, sinks.spans)?;
+        self.metrics.usage(Arc::clone(&usage));
+        self.metrics.traces(Arc::clone(&tracer));
+        Ok((usage, tracer))
+    }
+
     fn new(
         config: &NodeConfig,
         tokens: Option<BTreeMap<String, Token>>,

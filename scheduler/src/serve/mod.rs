@@ -48,6 +48,15 @@ use tokio::task::{JoinHandle, JoinSet};
 /// Limit of connections to the admin listener. The control socket has the same limit for readers, and again for writers.
 const ADMIN_CONNECTIONS: u32 = 64;
 
+/// Servers that get what is recorded of requests.
+#[derive(Debug)]
+pub struct Sinks {
+    /// Where records of usage are handed over; `None`: nowhere.
+    pub usage: Option<UsageSink>,
+    /// Where spans are delivered; `None`: nowhere.
+    pub spans: Option<ExportSettings>,
+}
+
 /// Configuration and sockets that the daemon starts with.
 #[derive(Debug)]
 pub struct Start {
@@ -61,10 +70,8 @@ pub struct Start {
     pub tokens: Option<BTreeMap<String, Token>>,
     /// Certificate of the data listener; `None`: plain HTTP.
     pub tls: Option<Tls>,
-    /// Where records of usage are handed over; `None`: nowhere.
-    pub usage_sink: Option<UsageSink>,
-    /// Where spans of requests are delivered; `None`: nowhere.
-    pub collector: Option<ExportSettings>,
+    /// Servers that get what is recorded of requests.
+    pub sinks: Sinks,
     /// Listening sockets, and the lock.
     pub listeners: Listeners,
     /// Program of a successor: the path of the running one.
