@@ -64,6 +64,12 @@ pub enum EngineBoot {
         /// Function of the entry point.
         function: String,
     },
+    /// A server with the OpenAI API, which the engine starts and sends its requests to.
+    #[serde(rename = "openai")]
+    OpenAi {
+        /// Command of the server. `{socket}`, `{port}`, `{model_dir}` and `{weights_dir}` are filled in by the engine.
+        command: Vec<String>,
+    },
 }
 
 /// Engine to worker.

@@ -118,6 +118,8 @@ class Model:
             result = self._call(name)
             if hasattr(result, "__await__"):
                 result = self.loop().run_until_complete(result)
+        except LoadError:
+            raise
         except BaseException as err:
             raise LoadError(name, _raised(name, err), permanent=False) from None
         if name == "healthcheck" and result is False:

@@ -1,0 +1,384 @@
+"""The engine of a model that is a server with the OpenAI API, beside a double of such a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+from peer import (
+    BYTES,
+    CANCELLED,
+    CHUNK,
+    END,
+    ERROR,
+    EVENT,
+    HANDLER,
+    HEAD,
+    JSON,
+    RAISED,
+    RESPONSE,
+    STREAM,
+)
+
+DOUBLE = (Path(__file__).parent / "openai_double.py").read_text(encoding="utf-8")
+SERVE = {"kind": "openai", "command": [sys.executable, "{model_dir}/model.py", "{socket}"]}
+USAGE = {
+    "prompt_tokens": 7,
+    "completion_tokens": 2,
+    "total_tokens": 9,
+    "prompt_tokens_details": {"cached_tokens": 3},
+    "completion_tokens_details": {"reasoning_tokens": 1},
+}
+USED = {"prompt_tokens": 7, "completion_tokens": 2, "cached_tokens": 3, "reasoning_tokens": 1}
+
+
+@pytest.fixture
+def server(start):
+    """An engine whose server is ready, and a data connection."""
+
+    def begin(engine=SERVE, concurrency=4, **changes):
+        engine = start(DOUBLE, concurrency, engine=engine, **changes)
+        assert engine.ready() == "concurrent"
+        return engine, engine.attach()
+
+    return begin
+
+
+def delta(content=None, finish=None, **fields):
+    fields = {**({} if content is None else {"content": content}), **fields}
+    return {"choices": [{"index": 0, "delta": fields, "finish_reason": finish}]}
+
+
+def whole(*events, finish="stop", usage=True):
+    """The script of an answer in the usual form of a chat."""
+    last = [{"choices": [], "usage": USAGE}] if usage else []
+    return {"events": [delta(role="assistant", content=None), *events, delta(finish=finish), *last, "[DONE]"]}
+
+
+def chat(script, **fields):
+    return {"messages": [{"role": "user", "content": json.dumps(script)}], **fields}
+
+
+def ask(link, number, body, kind="text-generation"):
+    """Flags and content of each chunk of an answer."""
+    link.ask(number, body, kind=kind)
+    frames = link.gather(number)[number]
+    assert (frames[0].kind, frames[0].flags) == (STREAM, EVENT), frames
+    assert frames[-1].kind == END, frames
+    assert all(got.kind == CHUNK for got in frames[1:-1])
+    return [got.json if got.flags == EVENT else got.payload.decode() for got in frames[1:-1]]
+
+
+def failure(link, number, body, kind="text-generation"):
+    link.ask(number, body, kind=kind)
+    last = link.gather(number)[number][-1]
+    assert last.kind == ERROR, last
+    return last.flags, last.code, last.json.get("message"), last.json.get("code")
+
+
+def asked(engine):
+    lines = (engine.directory / "asked").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def child_of(engine):
+    (child,) = Path(f"/proc/{engine.process.pid}/task/{engine.process.pid}/children").read_text().split()
+    return int(child)
+
+
+def finish(reason, usage=USED):
+    return {"type": "finish", "reason": reason, **({} if usage is None else {"usage": usage})}
+
+
+@pytest.mark.parametrize("place", ["{socket}", "{port}"])
+def test_text_of_a_chat_and_of_a_prompt(server, place):
+    engine, link = server({"kind": "openai", "command": [sys.executable, "{model_dir}/model.py", place]})
+    assert ask(link, 1, chat(whole(delta("Hel"), delta("lo")))) == ["Hel", "lo", finish("stop")]
+    texts = [{"choices": [{"index": 0, "text": "ä", "finish_reason": None}]}]
+    texts += [{"choices": [{"index": 0, "text": "", "finish_reason": "length"}], "usage": USAGE}]
+    assert ask(link, 2, {"prompt": json.dumps({"events": texts})}) == ["ä", finish("length")]
+    models, first, second = asked(engine)
+    assert models["path"] == "/v1/models"
+    assert first["path"] == "/v1/chat/completions" and second["path"] == "/v1/completions"
+    for got in (first, second):
+        expected = {"model": "/served/by-its-own-name", "stream": True, "stream_options": {"include_usage": True}}
+        assert {name: got["body"][name] for name in expected} == expected
+
+
+def test_all_that_a_request_asks_for_reaches_the_server(server):
+    engine, link = server()
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    sampling = {
+        "max_tokens": 5,
+        "min_tokens": 1,
+        "temperature": 0.0,
+        "top_p": 0.5,
+        "top_k": 3,
+        "min_p": 0.1,
+        "frequency_penalty": 0.5,
+        "presence_penalty": -0.5,
+        "repetition_penalty": 1.5,
+        "seed": 0,
+        "ignore_eos": True,
+    }
+    script = whole(delta("a"))
+    body = chat(
+        script,
+        tools=[tool],
+        tool_choice={"type": "function", "function": {"name": "f"}},
+        parallel_tool_calls=False,
+        template_variables={"enable_thinking": False},
+        reasoning_effort="low",
+        continue_final_message=True,
+        sampling={**sampling, "logit_bias": [[7, -100]]},
+        stop=["x"],
+        response_format={"type": "json_schema", "schema": {"type": "object"}},
+        logprobs=2,
+    )
+    ask(link, 1, body)
+    got = asked(engine)[-1]["body"]
+    assert got == {
+        "model": "/served/by-its-own-name",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "messages": body["messages"],
+        "tools": [tool],
+        "tool_choice": {"type": "function", "function": {"name": "f"}},
+        "parallel_tool_calls": False,
+        "logprobs": True,
+        "top_logprobs": 2,
+        "chat_template_kwargs": {"enable_thinking": False},
+        "reasoning_effort": "low",
+        "continue_final_message": True,
+        "add_generation_prompt": False,
+        **sampling,
+        "repeat_penalty": 1.5,
+        "logit_bias": {"7": -100.0},
+        "stop": ["x"],
+        "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}}},
+    }
+    ask(link, 2, {"prompt": json.dumps(script), "logprobs": 0})
+    got = asked(engine)[-1]["body"]
+    assert got.keys() == {"model", "stream", "stream_options", "prompt", "logprobs"} and got["logprobs"] == 0
+
+
+def test_reasoning_tokens_and_tool_calls(server):
+    _, link = server()
+    calls = [
+        [{"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": ""}}],
+        [{"index": 0, "function": {"arguments": '{"a"'}}],
+        [{"index": 1, "id": "c2", "function": {"name": "g"}}, {"index": 0, "function": {"arguments": ": 1}"}}],
+    ]
+    script = whole(
+        delta(reasoning_content="why"), delta(reasoning="!"), *(delta(tool_calls=call) for call in calls), finish="stop"
+    )
+    assert ask(link, 1, chat(script)) == [
+        {"type": "reasoning", "text": "why"},
+        {"type": "reasoning", "text": "!"},
+        {"type": "tool-call", "name": "f", "arguments": '{"a": 1}', "id": "c1"},
+        {"type": "tool-call", "name": "g", "arguments": "{}", "id": "c2"},
+        finish("tool-calls"),
+    ]
+    top = [{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": -1.5}]
+    token = delta("a")
+    token["choices"][0]["logprobs"] = {"content": [{"token": "a", "id": 4, "logprob": -0.5, "top_logprobs": top}]}
+    half = delta("\ufffd")
+    half["choices"][0]["logprobs"] = {"content": [{"token": "\ufffd", "bytes": [0xC3], "logprob": -2.0}]}
+    marker = delta("shown")
+    marker["choices"][0]["logprobs"] = {"content": [{"token": "<mark>", "logprob": -2.0}]}
+    assert ask(link, 2, chat(whole(token, half, marker), logprobs=2)) == [
+        {
+            "type": "token",
+            "text": "a",
+            "id": 4,
+            "logprob": -0.5,
+            "top": [{"text": "a", "logprob": -0.5}, {"text": "b", "logprob": -1.5}],
+        },
+        {"type": "token", "text": "\ufffd", "bytes": [0xC3], "logprob": -2.0},
+        "shown",
+        finish("stop"),
+    ]
+    columns = {"tokens": ["a", "b"], "token_logprobs": [None, -1.0], "top_logprobs": [None, {"b": -1.0}]}
+    script = {"events": [{"choices": [{"text": "ab", "logprobs": columns, "finish_reason": "stop"}]}]}
+    assert ask(link, 3, {"prompt": json.dumps(script), "logprobs": 1}) == [
+        {"type": "token", "text": "a"},
+        {"type": "token", "text": "b", "logprob": -1.0, "top": [{"text": "b", "logprob": -1.0}]},
+        finish("stop", None),
+    ]
+
+
+CONTEXT = "context_length_exceeded"
+LLAMA = {
+    "error": {
+        "code": 400,
+        "message": "request (818 tokens) exceeds the available context size (512 tokens), try increasing it",
+        "type": "exceed_context_size_error",
+        "n_prompt_tokens": 818,
+        "n_ctx": 512,
+    }
+}
+VLLM = {
+    "error": {
+        "message": "This model's maximum context length is 512 tokens. However, you requested 818 tokens.",
+        "type": "BadRequestError",
+        "param": None,
+        "code": 400,
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (400, LLAMA, (HANDLER, 400, LLAMA["error"]["message"], CONTEXT)),
+        (400, VLLM, (HANDLER, 400, VLLM["error"]["message"], CONTEXT)),
+        (400, {"error": {"message": "no", "code": CONTEXT}}, (HANDLER, 400, "no", CONTEXT)),
+        (422, {"detail": "bad field"}, (HANDLER, 400, "bad field", None)),
+        (400, {"object": "error", "message": "bad top_k", "code": 400}, (HANDLER, 400, "bad top_k", None)),
+        (503, {"error": {"message": "loading", "code": 503}}, (HANDLER, 503, "loading", None)),
+        (501, {"error": {"message": "no embeddings", "code": 501}}, (HANDLER, 501, "no embeddings", None)),
+        (404, {"error": {"message": "/secret/path", "code": 404}}, (RAISED, 500, None, None)),
+        (500, {"error": {"message": "CUDA", "code": 500}}, (RAISED, 500, None, None)),
+        (401, "not an object", (RAISED, 500, None, None)),
+    ],
+)  # fmt: skip
+def test_errors_of_the_server(server, status, body, expected):
+    engine, link = server()
+    got = failure(link, 1, chat({"status": status, "body": body}))
+    if expected[0] == RAISED:
+        assert got[:2] == expected[:2]
+        engine.await_log("the server answered with status")
+    else:
+        assert got == expected
+    assert ask(link, 2, chat(whole(delta("a"))))[0] == "a", "the next request is served"
+
+
+def test_a_failure_in_the_middle_of_a_stream(server):
+    engine, link = server()
+    link.ask(
+        1, chat({"events": [delta("a"), {"error": {"message": "gone wrong", "code": 500}}]}), kind="text-generation"
+    )
+    frames = link.gather(1)[1]
+    assert [got.kind for got in frames] == [STREAM, CHUNK, ERROR] and frames[-1].flags == RAISED
+    engine.await_log("gone wrong")
+    for number, script in enumerate(
+        [
+            {"events": [delta("a")]},
+            {"events": [delta("a"), "[DONE]"]},
+            {"events": [delta("a"), "{nonsense"]},
+            {"events": [delta("a"), "[]"]},
+            {"events": [delta(tool_calls=[7])]},
+            {"events": [delta(tool_calls=[{"index": "x", "function": {}}])]},
+            {"events": [delta("x" * 1_100_000)]},
+            {"raw": "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n"},
+            {"raw": "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 50\r\n\r\ndata: {}\n\n"},
+            {"raw": "SSH-2.0\r\n\r\n"},
+            {"raw": "HTTP/1.1 200 OK\r\ncontent-length: x\r\n\r\n"},
+            {"raw": "x" * 70_000},
+            {"raw": ""},
+        ],
+        2,
+    ):
+        assert failure(link, number, chat(script))[:2] == (RAISED, 500), script
+
+
+def test_a_cancelled_request_ends_at_the_server(server):
+    engine, link = server()
+    link.ask(1, chat({"events": [delta("a"), 60, delta("b")]}), kind="text-generation")
+    assert [link.read().kind for _ in range(2)] == [STREAM, CHUNK]
+    link.cancel(1)
+    last = link.read()
+    assert (last.kind, last.flags) == (ERROR, CANCELLED)
+    gone = {"gone": "/v1/chat/completions"}
+    engine.await_true(lambda: asked(engine)[-1] == gone, "news of the closed connection at the server")
+    link.ask(2, chat({"events": [60]}), kind="text-generation")
+    engine.await_true(lambda: len(asked(engine)) == 4, "a request at the server")
+    link.cancel(2)
+    assert link.read().kind == ERROR
+    engine.await_true(lambda: asked(engine)[-1] == gone and len(asked(engine)) == 5, "the same before its first event")
+
+
+def test_a_stream_that_nobody_reads_is_not_received(server):
+    """Credit of 256 KiB is used up: the server is not read any further, and its writes wait."""
+    engine, link = server()
+    script = {"events": [delta("x" * 100_000), delta(finish="stop")], "times": 2000}
+    link.ask(1, chat(script), kind="text-generation")
+    size = 0
+    while size < 100_000:
+        size += len(link.read().payload)
+    held = int(Path(f"/proc/{engine.process.pid}/statm").read_text().split()[1]) * 4096
+    assert held < 128 << 20, "most of the 200 MB are still at the server"
+    while (got := link.read()).kind != END:
+        size += len(got.payload)
+        link.credit(1, len(got.payload) + 16)
+    assert size >= 200_000_000
+
+
+def test_embeddings_rerank_and_counts(server):
+    engine, link = server()
+    link.ask(1, {"texts": ["a", "b"], "dimensions": 2}, kind="embeddings")
+    (got,) = link.gather(1)[1]
+    head, rest = got.split()
+    (length,) = struct.unpack_from("<I", rest)
+    assert (got.kind, got.flags, head["media_type"]) == (RESPONSE, BYTES | HEAD, "application/vnd.omni.embeddings")
+    usage = {"prompt_tokens": 3, "completion_tokens": 0, "cached_tokens": 0, "reasoning_tokens": 0}
+    assert json.loads(rest[4 : 4 + length]) == {"count": 2, "dimensions": 2, "usage": usage}
+    assert struct.unpack("<4f", rest[4 + length :]) == (0.0, 0.5, 1.0, 0.5)
+    sent = {"model": "/served/by-its-own-name", "input": ["a", "b"], "encoding_format": "base64", "dimensions": 2}
+    assert asked(engine)[-1]["body"] == sent
+    got = link.answer(2, {"query": "q", "documents": ["a", "bb"], "top_n": 1}, kind="rerank")
+    assert (got.kind, got.flags, got.json["scores"]) == (RESPONSE, JSON, [1.0, 2.0])
+    assert link.answer(3, {"prompt": "four"}, kind="count-tokens").json == {"tokens": 4}
+    assert link.answer(4, {"messages": [{"role": "user", "content": "x"}]}, kind="count-tokens").json["tokens"] > 4
+    assert failure(link, 5, b"", kind="speech-to-text")[:2] == (HANDLER, 501)
+
+
+def test_the_server_is_waited_for_and_ends_with_the_engine(server):
+    engine, link = server({"kind": "openai", "command": ["env", "DOUBLE_LOADS=0.3", *SERVE["command"]]})
+    child = child_of(engine)
+    engine.tell({"type": "stop"})
+    link.close()
+    assert engine.wait() == 0
+    assert not Path(f"/proc/{child}").exists() and "the server ended" not in engine.log()
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "log"),
+    [({"die": 3}, 3, "exit code 3"), ({"die": 0}, 1, "exit code 0"), ({"die": "SIGKILL"}, -signal.SIGKILL, "SIGKILL")],
+)
+def test_the_engine_ends_as_its_server_does(server, script, code, log):
+    engine, link = server()
+    link.ask(1, chat(script), kind="text-generation")
+    assert engine.wait() == code
+    assert f"the server ended: {'signal ' if code < 0 else ''}{log}" in engine.log()
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        (["no-such-program", "{socket}"], 78, "the server cannot be started: no-such-program: No such file"),
+        ([sys.executable, "-c", "raise SystemExit(5)", "{socket}"], 1, "ended before it was healthy: exit code 5"),
+    ],
+)
+def test_a_server_that_does_not_start(start, command, code, message):
+    engine = start(DOUBLE, engine={"kind": "openai", "command": command})
+    heard = engine.hear()
+    assert (heard["type"], heard["phase"]) == ("failed", "setup") and message in heard["message"]
+    assert "Traceback" not in heard["message"]
+    assert engine.wait() == code
+
+
+def test_the_health_check_asks_the_server(server):
+    engine, link = server()
+    assert link.check(1) == ""
+    child = child_of(engine)
+    os.kill(child, signal.SIGSTOP)
+    link.send(struct.pack("<IBBHQ", 0, 4, 1, 0, 2))
+    assert link.quiet(0.3), "no answer while the server is stuck"
+    os.kill(child, signal.SIGCONT)
+    assert link.read().payload == b""
