@@ -67,6 +67,7 @@ print(json.dumps(numbers))
         "BATCH": Kind::Batch as u8,
         "USAGE": Kind::Usage as u8,
         "HEALTH": Kind::Health as u8,
+        "METRICS": Kind::Metrics as u8,
         "JSON": flags::JSON,
         "BYTES": flags::BYTES,
         "TEXT": flags::TEXT,

@@ -71,7 +71,6 @@ class Double:
             writer.write(METRICS)
         else:
             self.whole(writer, 404, {"error": {"message": "File Not Found", "type": "not_found_error", "code": 404}})
-        await writer.drain()
 
     async def play(self, script: Any, path: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if "die" in script:
@@ -97,7 +96,6 @@ class Double:
                 await writer.drain()
             writer.write(b"0\r\n\r\n")
             gone.cancel()
-        await writer.drain()
 
     def whole(self, writer: asyncio.StreamWriter, status: int, value: Any) -> None:
         data = json.dumps(value).encode()

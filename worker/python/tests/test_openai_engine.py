@@ -25,6 +25,9 @@ from peer import (
     STREAM,
 )
 
+from omni._engine import wire
+from omni._engine.openai import metrics
+
 DOUBLE = (Path(__file__).parent / "openai_double.py").read_text(encoding="utf-8")
 SERVE = {"kind": "openai", "command": [sys.executable, "{model_dir}/model.py", "{socket}"]}
 USAGE = {
@@ -375,10 +378,53 @@ def test_a_server_that_does_not_start(start, command, code, message):
 
 def test_the_health_check_asks_the_server(server):
     engine, link = server()
-    assert link.check(1) == ""
+    engine.await_true(lambda: link.check(1) == "" and link.metrics, "a report of metrics, which may come at any time")
     child = child_of(engine)
     os.kill(child, signal.SIGSTOP)
     link.send(struct.pack("<IBBHQ", 0, 4, 1, 0, 2))
     assert link.quiet(0.3), "no answer while the server is stuck"
     os.kill(child, signal.SIGCONT)
     assert link.read().payload == b""
+
+
+def test_metrics_of_the_server_are_reported(server):
+    engine, link = server()
+    engine.await_true(lambda: link.check(1) == "" and link.metrics, "a report of metrics")
+    labels = {"engine": "0"}
+    found = {(one["name"], one["kind"]): (dict(one["labels"]), one["value"]) for one in link.metrics[0]}
+    assert found[("vllm_num_requests_running", "gauge")] == (labels, 2.0)
+    assert found[("vllm_prefix_cache_hits", "counter")] == ({}, 41.0)
+    assert found[("vllm_time_to_first_token_seconds_bucket", "gauge")] == ({"le": "+Inf"}, 3.0)
+    assert found[("python_gc_objects", "counter")] == ({}, 7.0)
+    assert len(link.metrics) == 1, "an idle server is not asked again"
+    link = engine.attach()
+    assert link.check(1) == "" and len(link.metrics) == 1, "the next scheduler has the last report"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("llamacpp:prompt_seconds_total 0.5", [("llamacpp_prompt_seconds_total", "gauge", [], 0.5)]),
+        ("# TYPE a:b_total counter\na:b_total 1", [("a_b", "counter", [], 1.0)]),
+        ("# TYPE a counter\na_total 1", [("a", "counter", [], 1.0)]),
+        ('a{b="x\\"}\\n\\\\",c="1"} 1e3 1700000000', [("a", "gauge", [["b", 'x"}\n\\'], ["c", "1"]], 1000.0)]),
+        ('a{model_name="m",model="m",instance="i"} 1', [("a", "gauge", [], 1.0)]),
+        ("a NaN\nb +Inf\nc x\nd\n{} 1\n# c\n\na_created 5\nnääme 1", []),
+        (f'{"x" * 129} 1\na{{b="{"x" * 129}"}} 1', []),
+        ("a{" + ",".join(f'l{at}="1"' for at in range(9)) + "} 1", []),
+    ],
+)
+def test_lines_of_metrics(line, expected):
+    found = metrics.series_of(line)
+    assert [(one["name"], one["kind"], one["labels"], one["value"]) for one in found] == expected
+
+
+def test_the_series_of_a_server_are_bounded():
+    lines = [f'python_{at} 1\nvllm:{at}{{engine="{"x" * 100}"}} 1' for at in range(300)]
+    found = metrics.series_of("\n".join(lines))
+    assert 200 < len(found) <= 256 and all(str(one["name"]).startswith("vllm_") for one in found)
+    few = metrics.series_of("python_a 1\nvllm:b 1")
+    assert [one["name"] for one in few] == ["vllm_b", "python_a"]
+    labels = ",".join(f'{chr(97 + at) * 120}="{"y" * 120}"' for at in range(8))
+    wide = "\n".join(f"m{at}{{{labels}}} 1" for at in range(256))
+    assert len(wire.metrics(metrics.series_of(wide))) <= 64 * 1024

@@ -82,6 +82,9 @@ class Model:
             asyncio.set_event_loop(self._loop)
         return self._loop
 
+    def begin_reports(self, send: Callable[[bytes], None]) -> None:
+        """Called by the runner of an event loop: `send` sends a frame that belongs to no request."""
+
     def teardown(self) -> None:
         """Runs the model's `teardown`; what it raises is logged, the engine ends all the same."""
         try:

@@ -6,6 +6,7 @@
     text      text generation: bodies of requests, events as pieces of an answer
     tasks     embeddings, rerank, counts of tokens
     failure   the server's errors as those of a handler
+    metrics   the server's own metrics for the node
 
 Invariant: what a request asks for reaches the server, or was refused by the node; nothing is left out.
 """

@@ -10,6 +10,7 @@ from omni._engine.model import Model
 from omni._engine.openai import tasks, text
 from omni._engine.openai.failure import MOST, error_of
 from omni._engine.openai.http import ask
+from omni._engine.openai.metrics import Reporter
 from omni._engine.openai.server import Server
 from omni.errors import HTTPError
 from omni.generation import TextGeneration
@@ -17,6 +18,7 @@ from omni.tasks import Embeddings, Rerank
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncIterator, Callable
     from typing import Any, Union
 
@@ -38,6 +40,8 @@ _READERS: dict[str, Callable[[Any, Request], Given]] = {
 class ServerModel(Model):
     """A model that is a server."""
 
+    _reports: asyncio.Task[None]
+
     def __init__(self, boot: dict[str, Any]) -> None:
         server = Server(boot["engine"]["command"], boot["model_dir"], boot.get("weights_dir"))
         self._server = server
@@ -45,7 +49,7 @@ class ServerModel(Model):
         super().__init__({**boot, "engine": names}, module=Hooks(server))
 
     def _take_functions(self, module: str, name: str, batches: bool) -> None:
-        self.single = ServerEntry(self._server)
+        self.single = self._entry = ServerEntry(self._server)
         self.batch = None
         self.is_async = True
 
@@ -53,6 +57,12 @@ class ServerModel(Model):
             return await tasks.count(self._server.address, self._server.model, given)
 
         self.counter = counter_of(count)
+
+    def begin_reports(self, send: Callable[[bytes], None]) -> None:
+        """Reports the server's metrics from now on."""
+        reporter = Reporter(self._server, send)
+        self._entry.on_use = reporter.note_use
+        self._reports = self.loop().create_task(reporter.run())
 
 
 class Hooks:
@@ -79,10 +89,12 @@ class Hooks:
 class ServerEntry(Entry):
     """The handler of a server's requests. `take` reads one by its kind, `make` makes frames by what was read."""
 
-    __slots__ = ("_server",)
+    __slots__ = ("_server", "on_use")
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self.on_use: Callable[[], None] | None = None
+        """Called for each request."""
         self.function = self.answer
         self.is_batch = False
         self.reads_body = True
@@ -91,6 +103,8 @@ class ServerEntry(Entry):
 
     def answer(self, given: Given, context: Context) -> Any:
         """The answer to a request: pieces of text, or what is awaited."""
+        if self.on_use is not None:
+            self.on_use()
         if isinstance(given, TextGeneration):
             return self._text(given)
         return self._embeddings(given) if isinstance(given, Embeddings) else self._scores(given)
