@@ -115,6 +115,7 @@ bench: build  ## the benchmarks, 40 minutes (needs lxcfs, bubblewrap, runc; PEER
 	bench/waiting.py
 	bench/page.py
 	bench/jobs.py
+	bench/engine.py
 	$(if $(PEERS),bench/peers.sh,@echo "PEERS is not set: bench/peers.sh left out")
 
 sbom:  ## contents of the package, with licences and hashes (CycloneDX): target/sbom.json

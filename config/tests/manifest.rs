@@ -140,6 +140,7 @@ const BAD: &[&str] = &[
     "[resources]\ngpu-memory = \"10GB\"",
     "[resources]\ngpu-mode = \"shared\"",
     "[resources]\ngpu-mode = \"device\"",
+    "[resources]\ngpu-mode = \"sleep\"\ngpu-memory = \"1GiB\"",
     "[chat]\nrender = \"model\"",
     "[generation]\nhonours = [\"seed\"]",
     "[model]\nkind = \"text-generation\"\n[generation]\nhonours = [\"sed\"]",
@@ -316,7 +317,9 @@ fn a_server_needs_a_kind_and_a_command_with_a_place_to_listen() {
         ("embeddings", "[\"serve\", \"{socket}\", \"{weights_dir}\"]", "", "command"),
         ("embeddings", listening, "[python]\npreload = [\"numpy\"]", "preload"),
         ("embeddings", listening, "[python]\nzygote = true", "zygote"),
+        ("text-generation", listening, "[generation]\nhonours = [\"literal-ranges\"]", "honours"),
         ("embeddings", listening, "[batching]\nmax = 4", "max"),
+        ("embeddings", listening, "[resources]\ngpu-mode = \"sleep\"", "gpu-mode"),
     ] {
         let error = server(kind, command, more).unwrap_err();
         let [Problem::Refused { key: path, .. }] = error.0.listed() else { panic!("{kind} {command} {more}: {error}") };

@@ -4,7 +4,7 @@
 //!
 //! Invariant: nothing a manifest asks for is silently ignored.
 
-use super::{Access, Chat, Cost, Engine, Entrypoint, GpuMode, Kind, Manifest, ZygoteUse};
+use super::{Access, Capability, Chat, Cost, Engine, Entrypoint, GpuMode, Kind, Manifest, ZygoteUse};
 
 /// A value that is refused although it is well formed.
 pub(super) struct Refusal {
@@ -57,7 +57,10 @@ pub(super) fn contradictions(manifest: &Manifest) -> Vec<Refusal> {
     if weights.sha256.is_some() && weights.source.is_none() {
         refusals.push(Refusal::of("weights", "sha256", "there is no `weights.source` to verify: remove it"));
     }
-    if resources.gpu_mode == GpuMode::Device && resources.gpu_memory.bytes() == 0 {
+    if resources.gpu_mode == GpuMode::Sleep && runtime.engine != Engine::OpenAi {
+        let reason = "only a server of engine = \"openai\" sleeps: remove it";
+        refusals.push(Refusal::of("resources", "gpu-mode", reason));
+    } else if resources.gpu_mode != GpuMode::Unified && resources.gpu_memory.bytes() == 0 {
         let reason = "the model has no GPU: say how much of one it needs as `resources.gpu-memory`, or remove it";
         refusals.push(Refusal::of("resources", "gpu-mode", reason));
     }
@@ -82,7 +85,7 @@ pub(super) fn contradictions(manifest: &Manifest) -> Vec<Refusal> {
 
 /// Contradictions of a model that is a server with the OpenAI API.
 fn of_server(manifest: &Manifest) -> Vec<Refusal> {
-    let Manifest { model, runtime, python, batching, weights, network, .. } = manifest;
+    let Manifest { model, runtime, python, generation, batching, weights, network, .. } = manifest;
     let has = |placeholder: &str| runtime.command.iter().any(|argument| argument.contains(placeholder));
     let (socket, port) = (has("{socket}"), has("{port}"));
     let shared = port && network.access == Access::Host;
@@ -95,6 +98,11 @@ fn of_server(manifest: &Manifest) -> Vec<Refusal> {
             "engine = \"openai\" in [runtime] serves \"text-generation\", \"embeddings\" and \"rerank\": write one of them",
         ),
         (model.entrypoint != Entrypoint::default(), ("model", "entrypoint"), by_server),
+        (
+            generation.honours.contains(&Capability::LiteralRanges),
+            ("generation", "honours"),
+            "the OpenAI API has no place for \"literal-ranges\": remove it",
+        ),
         (!python.preload.is_empty(), ("python", "preload"), by_server),
         (python.zygote == ZygoteUse::On, ("python", "zygote"), by_server),
         (

@@ -69,6 +69,9 @@ pub enum EngineBoot {
     OpenAi {
         /// Command of the server. `{socket}`, `{port}`, `{model_dir}` and `{weights_dir}` are filled in by the engine.
         command: Vec<String>,
+        /// The server gives up its GPU memory and takes it back when the worker commands it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        sleeps: bool,
     },
 }
 

@@ -90,7 +90,9 @@ pub fn parse(payload: &[u8]) -> Result<Vec<EngineMetric>, InvalidMetrics> {
 
 fn is_name(text: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-    text.len() <= MAX_METRIC_TEXT && text.starts_with(|first: char| first.is_ascii_lowercase()) && text.bytes().all(is_part)
+    text.len() <= MAX_METRIC_TEXT
+        && text.starts_with(|first: char| first.is_ascii_lowercase())
+        && text.bytes().all(is_part)
 }
 
 #[cfg(test)]

@@ -199,6 +199,8 @@ pub enum GpuMode {
     Unified,
     /// Allocations stay device memory; only the limit holds.
     Device,
+    /// As `Device`; the engine has its server give up the memory and take it back.
+    Sleep,
 }
 
 /// The way in which packages come into an environment.

@@ -241,13 +241,7 @@ impl RequestTable {
                 return Ok(FrameOutcome::Usage(units));
             }
             // Health and metrics belong to no request: the model's actor handles them.
-            Kind::Request
-            | Kind::Credit
-            | Kind::Cancel
-            | Kind::Check
-            | Kind::Batch
-            | Kind::Health
-            | Kind::Metrics => {
+            Kind::Request | Kind::Credit | Kind::Cancel | Kind::Check | Kind::Batch | Kind::Health | Kind::Metrics => {
                 return Err(ProtocolViolation::Content);
             }
         }

@@ -1,4 +1,7 @@
-"""llama.cpp's server, as the package xllamacpp has it: `python serve.py SOCKET WEIGHTS [embeddings|sleep]`."""
+"""llama.cpp's server, as the package xllamacpp has it: `python serve.py SOCKET WEIGHTS ROLE`.
+
+Roles: chat; single, with one slot; sleep, when it was idle for a second; embeddings.
+"""
 
 import signal
 import sys
@@ -11,7 +14,7 @@ params.model.path = weights
 params.model_alias = {"noise"}
 params.hostnames = [address]
 params.n_ctx = 4096
-params.n_parallel = 4
+params.n_parallel = 1 if "single" in roles else 4
 params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
 params.endpoint_metrics = True
 if "embeddings" in roles:

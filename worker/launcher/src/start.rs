@@ -284,7 +284,7 @@ impl Start {
             boot: Boot {
                 model: spec.model.clone(),
                 instance: spec.instance.to_string(),
-                engine: boot(&spec.engine),
+                engine: boot(spec),
                 model_dir: MODEL.to_owned(),
                 cache_dir: CACHE.to_owned(),
                 weights_dir: self.weights.as_ref().map(|_| WEIGHTS.to_owned()),
@@ -325,11 +325,14 @@ impl Start {
 }
 
 /// Memory limit of the instance's group. Managed memory that waits in host memory may be charged to it, which depends
-/// on the driver; the memory size shown to the model is without it.
+/// on the driver, and what a sleeping server keeps there is; the memory size shown to the model is without it.
 fn group_memory(spec: &StartSpec) -> u64 {
     match &spec.gpu {
-        Some(gpu) if gpu.mode == GpuMode::Unified => spec.memory_bytes.saturating_add(gpu.limit_bytes),
-        Some(_) | None => spec.memory_bytes,
+        Some(gpu) => match gpu.mode {
+            GpuMode::Unified | GpuMode::Sleep => spec.memory_bytes.saturating_add(gpu.limit_bytes),
+            GpuMode::Device => spec.memory_bytes,
+        },
+        None => spec.memory_bytes,
     }
 }
 
@@ -342,11 +345,14 @@ fn hostname(name: &ModelName) -> String {
 }
 
 /// Program of the model for the first message to its engine.
-fn boot(engine: &EngineSpec) -> EngineBoot {
-    match engine {
+fn boot(spec: &StartSpec) -> EngineBoot {
+    match &spec.engine {
         EngineSpec::Python { environment: _, module, function } => {
             EngineBoot::Python { module: module.clone(), function: function.clone() }
         }
-        EngineSpec::OpenAi { environment: _, command } => EngineBoot::OpenAi { command: command.clone() },
+        EngineSpec::OpenAi { environment: _, command } => EngineBoot::OpenAi {
+            command: command.clone(),
+            sleeps: spec.gpu.as_ref().is_some_and(|gpu| gpu.mode == GpuMode::Sleep),
+        },
     }
 }

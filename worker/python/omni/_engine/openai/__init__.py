@@ -7,6 +7,7 @@
     tasks     embeddings, rerank, counts of tokens
     failure   the server's errors as those of a handler
     metrics   the server's own metrics for the node
+    sleep     sleep and wake-up of a server that gives up its GPU memory itself
 
 Invariant: what a request asks for reaches the server, or was refused by the node; nothing is left out.
 """

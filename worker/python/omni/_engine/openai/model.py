@@ -9,9 +9,10 @@ from omni._engine.entry import Entry
 from omni._engine.model import Model
 from omni._engine.openai import tasks, text
 from omni._engine.openai.failure import MOST, error_of
-from omni._engine.openai.http import ask
+from omni._engine.openai.http import ServerError, ask
 from omni._engine.openai.metrics import Reporter
 from omni._engine.openai.server import Server
+from omni._engine.openai.sleep import Sleeper
 from omni.errors import HTTPError
 from omni.generation import TextGeneration
 from omni.tasks import Embeddings, Rerank
@@ -46,7 +47,8 @@ class ServerModel(Model):
         server = Server(boot["engine"]["command"], boot["model_dir"], boot.get("weights_dir"))
         self._server = server
         names = {"module": "", "function": ""}
-        super().__init__({**boot, "engine": names}, module=Hooks(server))
+        sleeps = boot["engine"].get("sleeps", False)
+        super().__init__({**boot, "engine": names}, module=Hooks(server, sleeps))
 
     def _take_functions(self, module: str, name: str, batches: bool) -> None:
         self.single = self._entry = ServerEntry(self._server)
@@ -68,12 +70,17 @@ class ServerModel(Model):
 class Hooks:
     """What a module of an author may have beside its handler."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, sleeps: bool) -> None:
         self._server = server
+        self._sleeps = sleeps
+        self._sleeper: Sleeper | None = None
 
     async def setup(self, context: Context) -> None:
         """Starts the server."""
         await self._server.begin()
+        if self._sleeps:
+            self._sleeper = Sleeper(self._server)
+            await self._sleeper.begin()
 
     async def healthcheck(self, context: Context) -> None:
         """Asks the server how it is."""
@@ -110,15 +117,19 @@ class ServerEntry(Entry):
         return self._embeddings(given) if isinstance(given, Embeddings) else self._scores(given)
 
     async def _text(self, given: TextGeneration) -> AsyncIterator[Piece]:
-        body = text.body_of(given, self._server.model)
-        exchange = await ask(self._server.address, "POST", text.path_of(given), _json.encode(body))
-        if exchange.status != 200 or not exchange.is_stream:
-            try:
-                raise error_of(exchange.status, await exchange.whole(MOST))
-            finally:
-                exchange.close()
-        async for piece in text.pieces(exchange):
-            yield piece
+        body = _json.encode(text.body_of(given, self._server.model))
+        try:
+            exchange = await ask(self._server.address, "POST", text.path_of(given), body)
+            if exchange.status != 200 or not exchange.is_stream:
+                try:
+                    raise error_of(exchange.status, await exchange.whole(MOST))
+                finally:
+                    exchange.close()
+            async for piece in text.pieces(exchange):
+                yield piece
+        except (OSError, ServerError):
+            await self._server.outlive()
+            raise
 
     async def _embeddings(self, given: Embeddings) -> Vectors:
         return tasks.vectors(await self._told(tasks.EMBEDDINGS, tasks.embeddings_body(given, self._server.model)))
@@ -127,7 +138,11 @@ class ServerEntry(Entry):
         return tasks.scores(await self._told(tasks.RERANK, tasks.rerank_body(given, self._server.model)))
 
     async def _told(self, path: str, body: dict[str, Any]) -> Any:
-        told = await tasks.told_by(self._server.address, path, body)
+        try:
+            told = await tasks.told_by(self._server.address, path, body)
+        except (OSError, ServerError):
+            await self._server.outlive()
+            raise
         if told is None:
             raise HTTPError(501, f"the server of this model has no `{path}`")
         return told

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _FIRST_WAIT = 0.02
 _LONGEST_WAIT = 0.5
+_DEATH = 0.2
+"""Seconds that a process may take from closing its sockets to its end."""
 _FAULTS = (OSError, ServerError)
 
 
@@ -77,6 +79,16 @@ class Server:
         self._ending = True
         process.terminate()
         await asyncio.get_running_loop().run_in_executor(None, process.wait)
+
+    async def outlive(self) -> None:
+        """Returns if the server is still there a moment after it has closed a connection. If it has ended, the engine
+        does so first, and the node finds the cause."""
+        await asyncio.sleep(_DEATH)
+
+    def give_up(self) -> None:
+        """Ends a server that cannot be used any more, and with it the engine."""
+        if self._process is not None:
+            self._process.kill()
 
     async def _name(self) -> str:
         """The first model that the server lists; "default" where it lists none."""
