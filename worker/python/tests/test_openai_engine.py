@@ -165,6 +165,9 @@ def test_all_that_a_request_asks_for_reaches_the_server(server):
         "stop": ["x"],
         "response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}}},
     }
+    ask(link, 3, chat(script, reasoning_effort="none", template_variables={"thinking": True}))
+    got = asked(engine)[-1]["body"]
+    assert got["chat_template_kwargs"] == {"enable_thinking": False, "thinking": True} and "reasoning_effort" not in got
     ask(link, 2, {"prompt": json.dumps(script), "logprobs": 0})
     got = asked(engine)[-1]["body"]
     assert got.keys() == {"model", "stream", "stream_options", "prompt", "logprobs"} and got["logprobs"] == 0

@@ -75,10 +75,13 @@ def _add_chat(body: dict[str, Any], given: TextGeneration) -> None:
     if given.logprobs is not None:
         body["logprobs"] = True
         body["top_logprobs"] = given.logprobs
-    if given.template_variables:
-        body["chat_template_kwargs"] = given.template_variables
-    if given.reasoning_effort is not None:
+    variables = given.template_variables
+    if given.reasoning_effort == "none":  # which servers know by these variables of templates
+        variables = {"enable_thinking": False, "thinking": False, **variables}
+    elif given.reasoning_effort is not None:
         body["reasoning_effort"] = given.reasoning_effort
+    if variables:
+        body["chat_template_kwargs"] = variables
     if given.continue_final_message:
         body["continue_final_message"] = True
         body["add_generation_prompt"] = False
