@@ -100,7 +100,7 @@ fn a_server_answers_through_all_apis() {
     assert_eq!((&vectors["model"], &vectors["usage"]["prompt_tokens"]), (&json!("vectors"), &json!(2)), "{vectors}");
     let answer = http.post("/v1/chat/completions", &chat(&json!({ "model": "vectors" })));
     assert_eq!(answer.status, 400, "{}", answer.text());
-    // Its metrics come after use, at most every ten seconds.
+    // The server's metrics come after use, at most every ten seconds.
     let series = wait_for("the server's metrics", PATIENCE, || {
         assert_eq!(http.post("/v1/chat/completions", &chat(&json!({}))).status, 200);
         let metrics = node.admin().get("/metrics").text();

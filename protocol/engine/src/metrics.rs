@@ -45,9 +45,9 @@ pub enum InvalidMetrics {
     /// More of something than its bound.
     #[error("{what} of the metrics of an engine are over their bound of {bound}")]
     TooMany {
-        /// What there is too much of.
+        /// The part that is over its bound.
         what: &'static str,
-        /// Its bound.
+        /// The bound.
         bound: usize,
     },
     /// A name that cannot be that of a metric, or not of one of an engine.

@@ -55,7 +55,7 @@ mod tests {
 /// Mode of an instance's memory.
 pub(super) fn mode(mode: launcher::GpuMode) -> GpuMode {
     match mode {
-        // Whoever moves it: the memory of either can leave the card.
+        // Memory of both can leave the card.
         launcher::GpuMode::Unified | launcher::GpuMode::Sleep => GpuMode::Unified,
         launcher::GpuMode::Device => GpuMode::Device,
     }

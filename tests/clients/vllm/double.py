@@ -36,7 +36,7 @@ def call(entry: str, *arguments: Any) -> None:
 
 
 class Memory:
-    """Its memory: parts of equal size, each filled with its own number."""
+    """Memory on the card: parts of equal size, each filled with its own number."""
 
     def __init__(self) -> None:
         self.enter()

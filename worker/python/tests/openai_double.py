@@ -36,6 +36,8 @@ def note(value: Any) -> None:
 class Double:
     """The server."""
 
+    asleep = False
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         method, path, _ = head.split(b"\r\n")[0].decode().split(" ")
@@ -50,7 +52,14 @@ class Double:
         writer.close()
 
     async def answer(self, path: str, body: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if path in ("/v1/chat/completions", "/v1/completions"):
+        if path in ("/sleep?level=1", "/wake_up"):
+            self.asleep = path != "/wake_up"
+            self.whole(writer, int(os.environ.get("DOUBLE_SLEEPS", "200")), {})
+        elif path == "/is_sleeping":
+            self.whole(writer, 200, {"is_sleeping": self.asleep})
+        elif body.get("prompt") == "a":
+            self.whole(writer, 500 if self.asleep else 200, {})
+        elif path in ("/v1/chat/completions", "/v1/completions"):
             text = body["messages"][-1]["content"] if "messages" in body else body["prompt"]
             await self.play(json.loads(text), path, reader, writer)
         elif path == "/v1/embeddings":
@@ -68,7 +77,7 @@ class Double:
             loads = time.monotonic() < STARTED + float(os.environ.get("DOUBLE_LOADS", "0"))
             self.whole(writer, 503 if loads else 200, {"status": "ok"})
         elif path == "/metrics":
-            writer.write(METRICS)
+            writer.write(METRICS.replace(b"RUNNING", os.environ.get("DOUBLE_RUNNING", "2.0").encode()))
         else:
             self.whole(writer, 404, {"error": {"message": "File Not Found", "type": "not_found_error", "code": 404}})
 
@@ -105,7 +114,7 @@ class Double:
 
 METRICS = b"""HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n# HELP vllm:num_requests_running Running requests
 # TYPE vllm:num_requests_running gauge
-vllm:num_requests_running{engine="0",model_name="/served/by-its-own-name"} 2.0
+vllm:num_requests_running{engine="0",model_name="/served/by-its-own-name"} RUNNING
 # TYPE vllm:prefix_cache_hits_total counter
 vllm:prefix_cache_hits_total{model_name="/served/by-its-own-name"} 41.0
 # TYPE vllm:time_to_first_token_seconds histogram

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
+import socket
 import struct
+import subprocess
 import sys
 from pathlib import Path
 
@@ -26,7 +29,8 @@ from peer import (
 )
 
 from omni._engine import wire
-from omni._engine.openai import metrics
+from omni._engine.openai import metrics, sleep
+from omni._engine.openai.server import Server
 
 DOUBLE = (Path(__file__).parent / "openai_double.py").read_text(encoding="utf-8")
 SERVE = {"kind": "openai", "command": [sys.executable, "{model_dir}/model.py", "{socket}"]}
@@ -431,3 +435,71 @@ def test_the_series_of_a_server_are_bounded():
     labels = ",".join(f'{chr(97 + at) * 120}="{"y" * 120}"' for at in range(8))
     wide = "\n".join(f"m{at}{{{labels}}} 1" for at in range(256))
     assert len(wire.metrics(metrics.series_of(wide))) <= 64 * 1024
+
+
+def slept(tmp_path, monkeypatch, *commands, **environment):
+    """Reports of a server's memory after commands of the worker: code, and bytes on the card meanwhile. And what the
+    server was asked."""
+    monkeypatch.setattr(sleep, "CONTROL", str(tmp_path / "control.sock"))
+    monkeypatch.setattr(sleep, "ACCOUNT", str(tmp_path / "account"))
+    monkeypatch.setattr(sleep, "_DRAINED_WITHIN", 0.2)
+    (tmp_path / "model.py").write_text(DOUBLE)
+    worker = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    worker.bind(sleep.CONTROL)
+    worker.listen()
+    worker.settimeout(10)
+    server = Server(["{socket}"], str(tmp_path), None)
+    command = [sys.executable, str(tmp_path / "model.py"), str(server.address)]
+    account(tmp_path, 0)
+
+    async def run():
+        while await server.problem() is not None:
+            await asyncio.sleep(0.02)
+        await sleep.Sleeper(server).begin()
+        connection, _ = worker.accept()
+        connection.settimeout(10)
+        packets = [connection.recv(72)]
+        for number, code, on_card in commands:
+            account(tmp_path, on_card)
+            connection.send(struct.pack("<3Q", number, code, 0))
+            packets.append(await asyncio.get_running_loop().run_in_executor(None, connection.recv, 72))
+        return [struct.unpack("<9Q", packet) for packet in packets]
+
+    process = subprocess.Popen(command, env={**os.environ, "DOUBLE_RUNNING": "0", **environment})
+    server._process = process
+    try:
+        reports = asyncio.run(run())
+    finally:
+        process.kill()
+        process.wait()
+    lines = (tmp_path / "asked").read_text(encoding="utf-8").splitlines()
+    return reports, [json.loads(line)["path"] for line in lines]
+
+
+def account(tmp_path, device):
+    """An accounting file: this process has device memory, and one that is gone."""
+    slots = [struct.pack("<I20x3Q80x", os.getpid(), 7, 3, device), struct.pack("<I20x3Q80x", 2**22 + 1, 9, 9, 9)]
+    assert all(len(slot) == 128 for slot in slots)
+    (tmp_path / "account").write_bytes(bytes(4096) + b"".join(slots))
+
+
+def test_a_server_sleeps_and_wakes_by_command(tmp_path, monkeypatch):
+    commands = [(1, 3, 96), (2, 1, 96), (3, 1, 0), (4, 2, 0), (5, 2, 96)]
+    reports, asked = slept(tmp_path, monkeypatch, *commands)
+    hello, *done = reports
+    assert hello[:2] == (1, 0) and hello[2] == os.getpid()
+    assert [report[:3] for report in done] == [(2, number, os.getpid()) for number, _, _ in commands]
+    assert [report[5:] for report in done] == [(held, held, 0, 0) for held in (100, 100, 4, 4, 100)]
+    sleep_once = ["/sleep?level=1", "/is_sleeping"]
+    wake_once = ["/wake_up", "/is_sleeping", "/v1/completions"]
+    assert asked == ["/is_sleeping", *sleep_once, *wake_once], "each once, whatever is commanded twice"
+
+
+@pytest.mark.parametrize(
+    ("code", "environment"),
+    [(1, {"DOUBLE_SLEEPS": "500"}), (1, {"DOUBLE_RUNNING": "1.0"})],
+)
+def test_a_server_that_does_not_go_to_sleep_is_reported(tmp_path, monkeypatch, code, environment):
+    reports, asked = slept(tmp_path, monkeypatch, (1, code, 96), **environment)
+    assert reports[1][2] == os.getpid() | 999 << 32
+    assert ("/sleep?level=1" in asked) == ("DOUBLE_RUNNING" not in environment), "never under a request"

@@ -35,7 +35,7 @@ class Exchange(asyncio.Protocol):
     def __init__(self) -> None:
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
-        """Of the response; names in small letters."""
+        """Headers of the response; names in small letters."""
         self._transport: asyncio.Transport | None = None
         self._received = b""
         """Bytes whose meaning is not known yet."""

@@ -68,7 +68,7 @@ class ServerModel(Model):
 
 
 class Hooks:
-    """What a module of an author may have beside its handler."""
+    """Functions that a module of an author may have beside its handler."""
 
     def __init__(self, server: Server, sleeps: bool) -> None:
         self._server = server

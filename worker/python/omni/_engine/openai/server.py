@@ -62,7 +62,7 @@ class Server:
         threading.Thread(target=self._watch, args=(process,), name="omni-server", daemon=True).start()
 
     async def problem(self) -> str | None:
-        """What the server's `/health` says; None when it is well."""
+        """The problem that the server's `/health` reports; None when it is well."""
         try:
             exchange = await ask(self.address, "GET", "/health")
         except _FAULTS as err:

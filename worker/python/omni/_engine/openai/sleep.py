@@ -149,7 +149,7 @@ class Sleeper:
         return running
 
     async def _is_sleeping(self) -> bool | None:
-        """What the server says of itself; None where it does not."""
+        """True if the server says that it sleeps; None where it says nothing."""
         exchange = await ask(self._server.address, "GET", "/is_sleeping")
         try:
             told: Any = _json.decode(await exchange.whole(MOST)) if exchange.status == 200 else None

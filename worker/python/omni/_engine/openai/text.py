@@ -66,7 +66,7 @@ def body_of(given: TextGeneration, model: str) -> dict[str, Any]:
 
 
 def _add_chat(body: dict[str, Any], given: TextGeneration) -> None:
-    """What only a chat has."""
+    """Adds the parameters that only a chat has."""
     if given.tools:
         body["tools"] = given.tools
         body["tool_choice"] = given.tool_choice
