@@ -34,29 +34,29 @@ pub(super) fn usage(usage: GpuUsage, (mode, limit): (launcher::GpuMode, u64)) ->
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn device_memory_of_a_server_that_sleeps_can_leave() {
-        let usage = |managed_bytes, device_bytes, mode| {
-            let bytes = GpuUsage { managed_bytes, resident_bytes: managed_bytes, device_bytes, host_bytes: 9 };
-            let Usage { managed, resident, device } = super::usage(bytes, (mode, 100));
-            (managed, resident, device)
-        };
-        assert_eq!(usage(7, 5, launcher::GpuMode::Unified), (7, 7, 5));
-        assert_eq!(usage(0, 5, launcher::GpuMode::Device), (0, 0, 5));
-        assert_eq!(usage(7, 5, launcher::GpuMode::Sleep), (12, 12, 0));
-        assert_eq!(usage(0, 0, launcher::GpuMode::Sleep), (100, 0, 0), "asleep");
-    }
-}
-
 /// Mode of an instance's memory.
 pub(super) fn mode(mode: launcher::GpuMode) -> GpuMode {
     match mode {
         // Memory of both can leave the card.
         launcher::GpuMode::Unified | launcher::GpuMode::Sleep => GpuMode::Unified,
         launcher::GpuMode::Device => GpuMode::Device,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_memory_of_a_server_that_sleeps_can_leave() {
+        let seen = |managed_bytes, device_bytes, mode| {
+            let bytes = GpuUsage { managed_bytes, resident_bytes: managed_bytes, device_bytes, host_bytes: 9 };
+            let Usage { managed, resident, device } = usage(bytes, (mode, 100));
+            (managed, resident, device)
+        };
+        assert_eq!(seen(7, 5, launcher::GpuMode::Unified), (7, 7, 5));
+        assert_eq!(seen(0, 5, launcher::GpuMode::Device), (0, 0, 5));
+        assert_eq!(seen(7, 5, launcher::GpuMode::Sleep), (12, 12, 0));
+        assert_eq!(seen(0, 0, launcher::GpuMode::Sleep), (100, 0, 0), "asleep");
     }
 }

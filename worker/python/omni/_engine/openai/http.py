@@ -11,7 +11,6 @@ import asyncio
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from typing import Union
 
     Address = Union[str, int]
@@ -39,6 +38,8 @@ class Exchange(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._received = b""
         """Bytes whose meaning is not known yet."""
+        self._line = b""
+        """Beginning of an event's line."""
         self._parts: list[bytes] = []
         """Body that is not read yet."""
         self._unread = 0
@@ -124,20 +125,13 @@ class Exchange(asyncio.Protocol):
         """True if the body is a stream of events."""
         return self.headers.get(b"content-type", b"").startswith(_STREAM)
 
-    async def events(self) -> AsyncIterator[bytes]:
-        """The data of each event. A stream that ends without its last line has ended all the same."""
-        rest = b""
-        while True:
-            data = await self.read()
-            if not data:
-                return
-            lines = (rest + data).split(b"\n")
-            rest = lines.pop()
-            if len(rest) > MAX_LINE:
-                raise ServerError(f"an event of the server has more than {MAX_LINE} bytes")
-            for line in lines:
-                if line.startswith(b"data:"):
-                    yield line[5:].strip()
+    def events_of(self, data: bytes) -> list[bytes]:
+        """The data of the events that are whole with these bytes of the body."""
+        lines = (self._line + data).split(b"\n")
+        self._line = lines.pop()
+        if len(self._line) > MAX_LINE:
+            raise ServerError(f"an event of the server has more than {MAX_LINE} bytes")
+        return [line[5:].strip() for line in lines if line.startswith(b"data:")]
 
     def close(self) -> None:
         """Closes the connection, whatever is still to come: the server gives up the request."""

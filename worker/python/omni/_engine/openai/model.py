@@ -120,13 +120,23 @@ class ServerEntry(Entry):
         body = _json.encode(text.body_of(given, self._server.model))
         try:
             exchange = await ask(self._server.address, "POST", text.path_of(given), body)
-            if exchange.status != 200 or not exchange.is_stream:
-                try:
+            try:
+                if exchange.status != 200 or not exchange.is_stream:
                     raise error_of(exchange.status, await exchange.whole(MOST))
-                finally:
-                    exchange.close()
-            async for piece in text.pieces(exchange):
-                yield piece
+                answer, over = text.Answer(), False
+                while not over:
+                    data = await exchange.read()
+                    over = not data
+                    for event in exchange.events_of(data):
+                        if event == b"[DONE]":
+                            over = True
+                            break
+                        for piece in answer.pieces_of(event):
+                            yield piece
+                for piece in answer.ending():
+                    yield piece
+            finally:
+                exchange.close()
         except (OSError, ServerError):
             await self._server.outlive()
             raise

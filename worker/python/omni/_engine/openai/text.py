@@ -1,4 +1,4 @@
-"""Text generation by the server: the body of a request, and the events of its answer as pieces. Pure, but for `pieces`.
+"""Text generation by the server: the body of a request, and the events of its answer as pieces. Pure.
 
 A prompt goes to `/v1/completions`, messages to `/v1/chat/completions`. The answer is always a stream, so that there is
 one way only, and a request that is cancelled ends at once. Usage is always asked for: the node reports it to whom asks.
@@ -13,10 +13,9 @@ from omni.generation import Finish, Reasoning, Token, ToolCall, Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
-    from omni._engine.openai.http import Exchange
     from omni.generation import Piece, TextGeneration
 
 CHAT = "/v1/chat/completions"
@@ -87,21 +86,6 @@ def _add_chat(body: dict[str, Any], given: TextGeneration) -> None:
         body["add_generation_prompt"] = False
 
 
-async def pieces(exchange: Exchange) -> AsyncIterator[Piece]:
-    """The pieces of an answer. The connection is closed when this ends, however it does."""
-    answer = Answer()
-    try:
-        async for data in exchange.events():
-            if data == b"[DONE]":
-                break
-            for piece in answer.pieces_of(data):
-                yield piece
-        for piece in answer.ending():
-            yield piece
-    finally:
-        exchange.close()
-
-
 class Answer:
     """An answer as its events come."""
 
@@ -113,7 +97,7 @@ class Answer:
         self._reason: str | None = None
         self._usage: Usage | None = None
 
-    def pieces_of(self, data: bytes) -> Iterator[Piece]:
+    def pieces_of(self, data: bytes) -> Sequence[Piece]:
         """The pieces of one event. Raises `ServerError`, and what the server reports as its error."""
         try:
             event = _json.decode(data)
@@ -129,26 +113,28 @@ class Answer:
         choices = event.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices else None
         if not isinstance(choice, dict):
-            return
+            return ()
         reason = choice.get("finish_reason")
         if isinstance(reason, str):
             self._reason = reason
         delta = choice.get("delta")
         if not isinstance(delta, dict):
             delta = {"content": choice.get("text")}
+        found: list[Piece] = []
         reasoning = delta.get("reasoning_content") or delta.get("reasoning")
         if isinstance(reasoning, str) and reasoning:
-            yield Reasoning(reasoning)
+            found.append(Reasoning(reasoning))
         content = delta.get("content")
         if isinstance(content, str) and content:
             logprobs = choice.get("logprobs")
             if logprobs is None:
-                yield content
+                found.append(content)
             else:
-                yield from tokens(content, logprobs)
+                found += tokens(content, logprobs)
         calls = delta.get("tool_calls")
         if isinstance(calls, list) and calls:
             self._add_calls(calls)
+        return found
 
     def ending(self) -> Iterator[Piece]:
         """The last pieces, after the last event. Raises `ServerError` if the server has not ended its answer."""
