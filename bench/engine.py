@@ -47,7 +47,7 @@ request = "10m"
 """
 FIRSTS = 300
 STREAMS = 4
-TOKENS = 250
+TOKENS = 100
 MOST_ADDED = 1.0  # milliseconds
 MOST_LOST = 2.0  # percent
 
@@ -64,7 +64,7 @@ class Way:
         messages = [{"role": "user", "content": "Say something that nobody has said before, and take your time."}]
         options = {"stream": True, "stream_options": {"include_usage": True}, "max_tokens": tokens, "ignore_eos": True}
         body = json.dumps({"model": self.model, "messages": messages, **options}).encode()
-        head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         begun, first, last = time.perf_counter(), 0.0, b""
         with socket.socket(socket.AF_INET if isinstance(self.address, tuple) else socket.AF_UNIX) as connection:
             connection.connect(self.address)
@@ -151,7 +151,7 @@ def throughput(folder: Path, rounds: int) -> None:
 
 def main() -> None:
     machine()
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 7
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     with tempfile.TemporaryDirectory(prefix="omni-weights-") as folder:
         Path(folder).chmod(0o755)
         first_tokens(Path(folder))

@@ -79,9 +79,8 @@ fn a_server_that_does_not_leave_the_card_is_ended() {
         ask(&node, "one");
         ask_again(&node, "two");
         is_within(&node);
-        wait_for("the end of the first", PATIENCE, || {
-            node.log().contains("could not be moved to the host").then_some(())
-        });
+        let ended = || node.log().lines().any(|line| line.contains("to the host") && line.contains("it was ended"));
+        wait_for("the end of the first", PATIENCE, || ended().then_some(()));
         node.stop();
     }
 }
