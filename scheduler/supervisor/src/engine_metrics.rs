@@ -126,10 +126,10 @@ mod tests {
         second.set(vec![running(1.0)]);
         assert_eq!(
             render(),
-            "# HELP omni_engine_vllm_hits Reported by engines of models.\n\
+            "# HELP omni_engine_vllm_hits Reported by engines of models\n\
              # TYPE omni_engine_vllm_hits counter\n\
              omni_engine_vllm_hits_total{model=\"a\",instance=\"1\",engine=\"0\\\"\\n\"} 41.0\n\
-             # HELP omni_engine_vllm_running Reported by engines of models.\n\
+             # HELP omni_engine_vllm_running Reported by engines of models\n\
              # TYPE omni_engine_vllm_running gauge\n\
              omni_engine_vllm_running{model=\"a\",instance=\"1\",engine=\"0\"} 2.5\n\
              omni_engine_vllm_running{model=\"b\",instance=\"2\",engine=\"0\"} 1.0\n\
