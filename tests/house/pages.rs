@@ -12,7 +12,7 @@ pub(crate) fn metrics(path: &str, page: &str, known: &str) -> Vec<String> {
     let is_known = |name: &str| known.contains(&format!("\n{name} ")) || known.contains(&format!("\n{name}{{"));
     // A family of them: `omni_a_{b,c}_total`. A histogram has three series.
     let exists = |name: &str| is_known(name) || is_known(&format!("{name}_count"));
-    // Those of servers have names that only the servers know.
+    // Metrics of servers have names that only the servers know.
     let ours = |span: &&str| span.starts_with("omni_") && !span.starts_with("omni_engine_");
     let named = spans(page).filter(ours).flat_map(members);
     named.filter(|name| !exists(name)).map(|name| format!("{path}: there is no metric {name}")).collect()
