@@ -116,6 +116,7 @@ bench: build  ## the benchmarks, 40 minutes (needs lxcfs, bubblewrap, runc; PEER
 	bench/page.py
 	bench/jobs.py
 	bench/traces.py
+	bench/engine.py
 	$(if $(PEERS),bench/peers.sh,@echo "PEERS is not set: bench/peers.sh left out")
 
 sbom:  ## contents of the package, with licences and hashes (CycloneDX): target/sbom.json

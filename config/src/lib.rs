@@ -32,6 +32,6 @@ pub use manifest::{Manifest, ManifestError};
 pub use models::{Models, NoSingleModel, SingleModel};
 pub use name::{ModelName, NameError};
 pub use node::{GpuUuid, NodeConfig, NodeConfigError};
-pub use not_a_model::NotAModel;
+pub use not_a_model::{MODEL_FILES, NotAModel};
 pub use python::PythonVersion;
 pub use size::ByteSize;

@@ -1,6 +1,9 @@
-//! Reasons why a directory with a `model.py` is not a model, worded once for the node and for `omnictl check`.
+//! Files by which a directory is a model, and reasons why one with such a file is not: once for the node and for `omnictl`.
 
 use crate::name::NameError;
+
+/// Files by which a directory is a model's: its program, or the manifest, which is enough for a server that a command starts.
+pub const MODEL_FILES: [&str; 2] = ["model.py", "omni.toml"];
 
 /// A directory that is not served for its place or its name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

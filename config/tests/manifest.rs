@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use omni_config::manifest::{Access, Entrypoint, GpuMode, Kind, ZygoteUse};
+use omni_config::manifest::{Access, Engine, Entrypoint, GpuMode, Kind, ZygoteUse};
 use omni_config::{ByteSize, Manifest, Problem};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -140,6 +140,7 @@ const BAD: &[&str] = &[
     "[resources]\ngpu-memory = \"10GB\"",
     "[resources]\ngpu-mode = \"shared\"",
     "[resources]\ngpu-mode = \"device\"",
+    "[resources]\ngpu-mode = \"sleep\"\ngpu-memory = \"1GiB\"",
     "[chat]\nrender = \"model\"",
     "[generation]\nhonours = [\"seed\"]",
     "[model]\nkind = \"text-generation\"\n[generation]\nhonours = [\"sed\"]",
@@ -149,7 +150,7 @@ const BAD: &[&str] = &[
     "[model]\nentrypoint = \"model\"",
     "[model]\nentrypoint = \"model.py:handle-request\"",
     "[model]\nentrypoint = \"a:b:c\"",
-    "[runtime]\nengine = \"openai\"",
+    "[model]\nkind = \"embeddings\"\n[runtime]\nengine = \"openai\"\ncommand = [\"serve\"]",
     "[runtime]\nengine = \"vllm\"",
     "[runtime]\npython = 3.10",
     "[runtime]\npython = \"3.8\"",
@@ -293,10 +294,37 @@ proptest! {
 }
 
 #[test]
-fn engines_of_later_versions_are_known_and_refused() {
-    // A keyword that is not in the format is a different mistake from a keyword that this version does not support.
-    let later = Manifest::parse("[runtime]\nengine = \"openai\"").unwrap_err();
-    assert!(matches!(later.0.listed(), [Problem::Refused { line: 2, .. }]));
+fn a_server_needs_a_kind_and_a_command_with_a_place_to_listen() {
+    let server = |kind: &str, command: &str, more: &str| {
+        Manifest::parse(&format!(
+            "[model]\nkind = \"{kind}\"\n[runtime]\nengine = \"openai\"\ncommand = {command}\n{more}"
+        ))
+    };
+    let listening = "[\"serve\", \"--uds={socket}\", \"{model_dir}/w\"]";
+    for kind in ["text-generation", "embeddings", "rerank"] {
+        let manifest = server(kind, listening, "[scaling]\nmax-instances = 4").unwrap();
+        assert_eq!((manifest.runtime.engine, manifest.zygote_memory()), (Engine::OpenAi, None), "{kind}");
+    }
+    server("embeddings", "[\"serve\", \"{port}\", \"{weights_dir}\"]", "[weights]\nsource = \"file:///w\"").unwrap();
+    for (kind, command, more, key) in [
+        ("custom", listening, "", "kind"),
+        ("speech-to-text", listening, "", "kind"),
+        ("embeddings", "[]", "", "command"),
+        ("embeddings", "[\"serve\"]", "", "command"),
+        ("embeddings", "[\"serve\", \"{sokcet}\"]", "", "command"),
+        ("embeddings", "[\"serve\", \"{socket}\", \"{port}\"]", "", "command"),
+        ("embeddings", "[\"serve\", \"{port}\"]", "[network]\naccess = \"host\"", "command"),
+        ("embeddings", "[\"serve\", \"{socket}\", \"{weights_dir}\"]", "", "command"),
+        ("embeddings", listening, "[python]\npreload = [\"numpy\"]", "preload"),
+        ("embeddings", listening, "[python]\nzygote = true", "zygote"),
+        ("text-generation", listening, "[generation]\nhonours = [\"literal-ranges\"]", "honours"),
+        ("embeddings", listening, "[batching]\nmax = 4", "max"),
+        ("embeddings", listening, "[resources]\ngpu-mode = \"sleep\"", "gpu-mode"),
+    ] {
+        let error = server(kind, command, more).unwrap_err();
+        let [Problem::Refused { key: path, .. }] = error.0.listed() else { panic!("{kind} {command} {more}: {error}") };
+        assert!(path.ends_with(key), "{path} for {kind} {command} {more}");
+    }
     let never = Manifest::parse("[runtime]\nengine = \"node\"").unwrap_err();
     assert!(matches!(never.0.listed(), [Problem::Value { line: 2, .. }]));
 }

@@ -227,7 +227,7 @@ fn a_permanent_failure_exits_as_a_wrong_configuration() {
     for (files, reason) in [
         (&[("model.py", &*well), ("omni.toml", "schema = 1\n[scaling]\nconcurency = 2\n")][..], "concurency"),
         (&[("model.py", &well), ("omni.toml", "schema = 1\n[network]\naccess = \"host\"\n")], "[network] host-access"),
-        (&[("modell.py", &well)], "there is no `model.py` in it"),
+        (&[("modell.py", &well)], "there is no `model.py` in it, and no `omni.toml`"),
         (&[("model.py", &well), ("omni.toml", "schema = 1\n[resources]\nmemory = \"1TiB\"\n")], "[capacity]"),
     ] {
         let ended = ends(files);

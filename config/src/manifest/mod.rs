@@ -183,7 +183,10 @@ impl Manifest {
         let has_one = match self.python.zygote {
             ZygoteUse::On => true,
             ZygoteUse::Off => false,
-            ZygoteUse::Auto => (imports || self.scaling.max_instances > 1) && self.resources.gpu_memory.bytes() == 0,
+            ZygoteUse::Auto => {
+                let gains = imports || self.scaling.max_instances > 1;
+                gains && self.resources.gpu_memory.bytes() == 0 && self.runtime.engine == Engine::Python
+            }
         };
         let instance = self.resources.memory.bytes();
         let small = ENGINE + u64::from(self.scaling.max_instances) * FORK;

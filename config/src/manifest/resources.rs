@@ -48,7 +48,7 @@ impl Default for Resources {
 impl Resources {
     pub(super) fn read(section: &mut Section<'_>) -> Self {
         let default = Self::default();
-        let modes = [("unified", GpuMode::Unified), ("device", GpuMode::Device)];
+        let modes = [("unified", GpuMode::Unified), ("device", GpuMode::Device), ("sleep", GpuMode::Sleep)];
         Self {
             memory: section.get("memory", size(LEAST..=LARGEST), default.memory),
             // The shortest quota the kernel takes is 1 ms of a period of 100 ms.
@@ -78,6 +78,8 @@ pub enum GpuMode {
     Unified,
     /// Stays on the card.
     Device,
+    /// Given up and taken back by the model's server itself, when it is told to.
+    Sleep,
 }
 
 /// `[limits]`: bodies and disk.

@@ -4,7 +4,7 @@
 //!
 //! Invariant: nothing a manifest asks for is silently ignored.
 
-use super::{Chat, Cost, Engine, GpuMode, Kind, Manifest, ZygoteUse};
+use super::{Access, Capability, Chat, Cost, Engine, Entrypoint, GpuMode, Kind, Manifest, ZygoteUse};
 
 /// A value that is refused although it is well formed.
 pub(super) struct Refusal {
@@ -46,13 +46,21 @@ pub(super) fn contradictions(manifest: &Manifest) -> Vec<Refusal> {
         let reason = "batches of `batching.max` requests are handled one after the other: remove it";
         refusals.push(Refusal::of("scaling", "concurrency", reason));
     }
-    if runtime.engine == Engine::Python && !runtime.command.is_empty() {
-        refusals.push(Refusal::of("runtime", "command", "only engine = \"openai\" is started by a command: remove it"));
+    match runtime.engine {
+        Engine::Python if runtime.command.is_empty() => {}
+        Engine::Python => {
+            let reason = "only engine = \"openai\" is started by a command: remove it";
+            refusals.push(Refusal::of("runtime", "command", reason));
+        }
+        Engine::OpenAi => refusals.extend(of_server(manifest)),
     }
     if weights.sha256.is_some() && weights.source.is_none() {
         refusals.push(Refusal::of("weights", "sha256", "there is no `weights.source` to verify: remove it"));
     }
-    if resources.gpu_mode == GpuMode::Device && resources.gpu_memory.bytes() == 0 {
+    if resources.gpu_mode == GpuMode::Sleep && runtime.engine != Engine::OpenAi {
+        let reason = "only a server of engine = \"openai\" sleeps: remove it";
+        refusals.push(Refusal::of("resources", "gpu-mode", reason));
+    } else if resources.gpu_mode != GpuMode::Unified && resources.gpu_memory.bytes() == 0 {
         let reason = "the model has no GPU: say how much of one it needs as `resources.gpu-memory`, or remove it";
         refusals.push(Refusal::of("resources", "gpu-mode", reason));
     }
@@ -75,16 +83,57 @@ pub(super) fn contradictions(manifest: &Manifest) -> Vec<Refusal> {
     refusals
 }
 
+/// Contradictions of a model that is a server with the OpenAI API.
+fn of_server(manifest: &Manifest) -> Vec<Refusal> {
+    let Manifest { model, runtime, python, generation, batching, weights, network, .. } = manifest;
+    let has = |placeholder: &str| runtime.command.iter().any(|argument| argument.contains(placeholder));
+    let (socket, port) = (has("{socket}"), has("{port}"));
+    let shared = port && network.access == Access::Host;
+    let answers = matches!(model.kind, Kind::TextGeneration | Kind::Embeddings | Kind::Rerank);
+    let by_server = "a server has no modules and no functions of Python: remove it";
+    let refused = [
+        (
+            !answers,
+            ("model", "kind"),
+            "engine = \"openai\" in [runtime] serves \"text-generation\", \"embeddings\" and \"rerank\": write one of them",
+        ),
+        (model.entrypoint != Entrypoint::default(), ("model", "entrypoint"), by_server),
+        (
+            generation.honours.contains(&Capability::LiteralRanges),
+            ("generation", "honours"),
+            "the OpenAI API has no place for \"literal-ranges\": remove it",
+        ),
+        (!python.preload.is_empty(), ("python", "preload"), by_server),
+        (python.zygote == ZygoteUse::On, ("python", "zygote"), by_server),
+        (
+            batching.max > 1,
+            ("batching", "max"),
+            "a server batches by itself: say how many requests it gets at a time as `scaling.concurrency`",
+        ),
+        (
+            socket == port,
+            ("runtime", "command"),
+            "engine = \"openai\" needs the command of the server, and in it either `{socket}`, the path of a socket that it \
+             listens on, or `{port}`",
+        ),
+        (
+            shared,
+            ("runtime", "command"),
+            "with `network.access = \"host\"` a port would be open to the whole node: let the server listen on `{socket}`",
+        ),
+        (
+            has("{weights_dir}") && weights.source.is_none(),
+            ("runtime", "command"),
+            "`{weights_dir}` needs a `weights.source`",
+        ),
+    ];
+    let refused = refused.into_iter().filter(|(wrong, _, _)| *wrong);
+    refused.map(|(_, (section, key), reason)| Refusal::of(section, key, reason)).collect()
+}
+
 /// Features that this version lacks.
 pub(super) fn lacking(manifest: &Manifest) -> Vec<Refusal> {
     let mut refusals = Vec::new();
-    match manifest.runtime.engine {
-        Engine::Python => {}
-        Engine::OpenAi => {
-            let reason = "this version has the engine \"python\" only: use that";
-            refusals.push(Refusal::of("runtime", "engine", reason));
-        }
-    }
     if manifest.weights.source.is_some() && manifest.weights.folder().is_none() {
         let reason = "fetching weights is not in this version: name a folder of the node that its configuration lists, as \
                       `file:///…`, or put the files into the model's directory";

@@ -99,7 +99,7 @@ pub struct Upgrade {
 pub struct Models {
     /// Models of the node.
     pub models: Vec<Model>,
-    /// Directories of the models folder with a `model.py` that are no models, by their place or name.
+    /// Directories of the models folder with the files of a model that are no models, by their place or name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_served: Vec<NotServed>,
 }

@@ -64,6 +64,15 @@ pub enum EngineBoot {
         /// Function of the entry point.
         function: String,
     },
+    /// A server with the OpenAI API, which the engine starts and sends its requests to.
+    #[serde(rename = "openai")]
+    OpenAi {
+        /// Command of the server. `{socket}`, `{port}`, `{model_dir}` and `{weights_dir}` are filled in by the engine.
+        command: Vec<String>,
+        /// The server gives up its GPU memory and takes it back when the worker commands it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        sleeps: bool,
+    },
 }
 
 /// Engine to worker.

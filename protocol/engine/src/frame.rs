@@ -27,7 +27,7 @@ pub const MAX_ANSWER: usize = 16 * 1024 * 1024;
 /// The largest chunk of a stream, in bytes. Half of [`INITIAL_CREDIT`]: credit comes back in quarters, so a chunk of any
 /// size can be sent once everything before it was taken.
 pub const MAX_CHUNK: usize = 128 * 1024;
-/// Largest payload of `Stream`, `Error` and `Health`, and largest head of an answer.
+/// Largest payload of `Stream`, `Error`, `Health` and `Metrics`, and largest head of an answer.
 pub const MAX_SMALL: usize = 64 * 1024;
 /// Largest payload of `Usage`: 16 units with the longest names and numbers take 1.5 KiB.
 pub const MAX_USAGE: usize = 4 * 1024;
@@ -76,6 +76,8 @@ pub enum Kind {
     Usage = 21,
     /// From the model: the answer to `Check`. No payload when it is well, else what is wrong, UTF-8.
     Health = 22,
+    /// From the model, at any time: metrics of the engine's own, see [`metrics`](crate::metrics). The id is 0.
+    Metrics = 23,
 }
 
 impl Kind {
@@ -95,6 +97,7 @@ impl Kind {
             20 => Self::Error,
             21 => Self::Usage,
             22 => Self::Health,
+            23 => Self::Metrics,
             _ => return None,
         })
     }
@@ -234,7 +237,7 @@ impl Header {
         let bound = match self.kind {
             Kind::Response => MAX_ANSWER,
             Kind::Chunk => MAX_CHUNK,
-            Kind::Stream | Kind::Error | Kind::Health => MAX_SMALL,
+            Kind::Stream | Kind::Error | Kind::Health | Kind::Metrics => MAX_SMALL,
             Kind::Usage => MAX_USAGE,
             Kind::End => 0,
             Kind::Request | Kind::Credit | Kind::Cancel | Kind::Check | Kind::Batch => {
@@ -383,7 +386,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_header_survives_the_wire(length: u32, kind in prop::sample::select(vec![1_u8, 2, 3, 4, 5, 16, 17, 18, 19, 20, 21, 22]), flags: u8, code: u16, id: u64) {
+        fn every_header_survives_the_wire(length: u32, kind in prop::sample::select(vec![1_u8, 2, 3, 4, 5, 16, 17, 18, 19, 20, 21, 22, 23]), flags: u8, code: u16, id: u64) {
             let header = Header { length, kind: Kind::from_byte(kind).unwrap(), flags, code, id };
             prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
         }

@@ -13,5 +13,6 @@
 pub mod control;
 pub mod frame;
 pub mod generation;
+pub mod metrics;
 pub mod packet;
 pub mod task;

@@ -76,6 +76,7 @@ fn every_kind_of_frame() {
         line("check, of the engine", Kind::Check, 0, 0, b""),
         line("health, well", Kind::Health, 0, 0, b""),
         line("health, unwell", Kind::Health, 0, 0, b"no disk"),
+        line("metrics", Kind::Metrics, 0, 0, br#"[{"name":"running","kind":"gauge","value":2.0}]"#),
     ];
     lines.push(line("error, of a parameter", Kind::Error, ErrorOrigin::Handler as u8, 400, &named));
     lines.push(line("error, of a class", Kind::Error, ErrorOrigin::Handler as u8, 400, &long));

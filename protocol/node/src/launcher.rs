@@ -147,6 +147,24 @@ pub enum EngineSpec {
         /// Function of the entry point.
         function: String,
     },
+    /// A server of the author's with the OpenAI API, and the adapter of the Python package `omni` in front of it.
+    #[serde(rename = "openai")]
+    OpenAi {
+        /// Environment of both; must have been prepared.
+        environment: EnvironmentKey,
+        /// Command that starts the server, with its placeholders.
+        command: Vec<String>,
+    },
+}
+
+impl EngineSpec {
+    /// Environment of the engine's interpreter.
+    #[must_use]
+    pub fn environment(&self) -> &EnvironmentKey {
+        match self {
+            Self::Python { environment, .. } | Self::OpenAi { environment, .. } => environment,
+        }
+    }
 }
 
 /// Zygote of a generation.
@@ -181,6 +199,8 @@ pub enum GpuMode {
     Unified,
     /// Allocations stay device memory; only the limit holds.
     Device,
+    /// As `Device`; the engine has its server give up the memory and take it back.
+    Sleep,
 }
 
 /// The way in which packages come into an environment.

@@ -244,8 +244,8 @@ impl RequestTable {
                 entry.execution.on_reported(&units);
                 return Ok(FrameOutcome::Usage(units));
             }
-            // Health belongs to no request: the model's actor handles it.
-            Kind::Request | Kind::Credit | Kind::Cancel | Kind::Check | Kind::Batch | Kind::Health => {
+            // Health and metrics belong to no request: the model's actor handles them.
+            Kind::Request | Kind::Credit | Kind::Cancel | Kind::Check | Kind::Batch | Kind::Health | Kind::Metrics => {
                 return Err(ProtocolViolation::Content);
             }
         }

@@ -2,6 +2,7 @@
 
 use super::moves::Moves;
 use super::queue::{InstanceEvent, PlacementRequest};
+use omni_node_protocol::launcher::GpuMode;
 use omni_policy::residency::{CardIndex, Command};
 use std::time::Instant;
 
@@ -26,6 +27,11 @@ impl PlacedInstance {
     pub(super) fn new(request: PlacementRequest, card: Option<CardIndex>, works: bool) -> Self {
         let (last_event_at, moves) = (Instant::now(), Moves::default());
         Self { request, card, command: None, works, has_unreported_use: true, last_event_at, moves }
+    }
+
+    /// Mode and limit of its memory.
+    pub(super) fn memory(&self) -> (GpuMode, u64) {
+        (self.request.mode, self.request.limit)
     }
 
     /// Returns whether its usage may differ from the last report.

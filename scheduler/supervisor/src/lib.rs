@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+mod engine_metrics;
 pub mod latency;
 pub mod metrics;
 pub mod model;

@@ -3,6 +3,7 @@
 //! Invariant: a model that is gone has no series left. Its directory may come back before its instances have ended: then
 //! two tasks have the same series, and the last of them removes them.
 
+use crate::engine_metrics::{EngineMetrics, EngineSeries};
 use crate::latency::LatencyCounts;
 use omni_control_api::State;
 use omni_gpu::{GpuMetrics, SECONDS};
@@ -222,13 +223,15 @@ pub struct NodeMetrics {
     models: Arc<Families>,
     gpu: GpuMetrics,
     builds: BuildMetrics,
+    engines: EngineMetrics,
 }
 
 impl NodeMetrics {
     /// Registers the metrics, without a model. `gpu`: those of the cards, which have series of models, too.
     pub fn register(r: &mut Registry, gpu: GpuMetrics) -> Self {
-        let builds = BuildMetrics::register(r);
-        Self { models: Arc::new(Families::register(r)), gpu, builds }
+        let (builds, engines) = (BuildMetrics::register(r), EngineMetrics::default());
+        r.register_collector(Box::new(engines.clone()));
+        Self { models: Arc::new(Families::register(r)), gpu, builds, engines }
     }
 
     /// Handles for the connection to the launcher.
@@ -239,7 +242,7 @@ impl NodeMetrics {
     /// Handles for one model, looked up once. Each is to be ended with a [`ModelMetrics::gone`].
     #[must_use]
     pub fn of_model(&self, model: &str) -> ModelMetrics {
-        ModelMetrics::new(&self.models, &self.gpu, model)
+        ModelMetrics::new(&self.models, (&self.gpu, &self.engines), model)
     }
 }
 
@@ -287,12 +290,13 @@ pub struct ModelMetrics {
     pub input_pauses: Counter,
     families: Arc<Families>,
     gpu: GpuMetrics,
+    engines: EngineMetrics,
     usual_nanos: Arc<AtomicU64>,
     model: String,
 }
 
 impl ModelMetrics {
-    fn new(families: &Arc<Families>, gpu: &GpuMetrics, model: &str) -> Self {
+    fn new(families: &Arc<Families>, (gpu, engines): (&GpuMetrics, &EngineMetrics), model: &str) -> Self {
         families.known().entry(model.to_owned()).or_default().tasks += 1;
         let label = ModelLabel { model: model.to_owned() };
         let phase = |phase| families.duration.get_or_create_owned(&PhaseLabels { model: model.to_owned(), phase });
@@ -319,6 +323,7 @@ impl ModelMetrics {
             input_pauses: families.input_pauses.get_or_create_owned(&label),
             families: Arc::clone(families),
             gpu: gpu.clone(),
+            engines: engines.clone(),
             usual_nanos: Arc::default(),
             model: model.to_owned(),
         }
@@ -378,6 +383,11 @@ impl ModelMetrics {
         let unit = if units.contains(&unit) || units.len() < UNITS { unit } else { "other".to_owned() };
         units.insert(unit.clone());
         self.families.usage.get_or_create(&UsageLabels { model: self.model.clone(), unit }).inc_by(amount);
+    }
+
+    /// Metrics of an engine's own, until the handle is dropped.
+    pub(crate) fn of_engine(&self, instance: &str) -> EngineSeries {
+        self.engines.engine(&self.model, instance)
     }
 
     /// Observes the duration of a request that was answered.

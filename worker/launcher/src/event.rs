@@ -45,7 +45,7 @@ pub(super) enum ModelState {
     Taken { snapshot: SnapshotDigest, manifest: Option<String> },
     /// No snapshot can be taken.
     Refused { message: String },
-    /// Not a model, by its place or its name, though there is a `model.py` in it.
+    /// Not a model, by its place or its name, though there is a `model.py` or an `omni.toml` in it.
     NoModel { message: String },
     /// The directory was removed.
     Gone,

@@ -33,6 +33,9 @@ const LISTEN_WITHIN: Duration = Duration::from_secs(10);
 const MINOR_MAX: u32 = 253;
 /// Modules that a zygote imports.
 const PRELOAD: usize = 256;
+/// Arguments of a server's command, and bytes of one.
+const ARGUMENTS: usize = 256;
+const ARGUMENT: usize = 32 << 10;
 
 /// Refused request: it asks for more than the node gives.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +52,11 @@ pub(super) enum Refused {
     GpuZygote,
     #[error("`{0}` is not an entry point or a module")]
     EntryPoint(String),
+    #[error(
+        "the server's command has from 1 to {ARGUMENTS} arguments of at most {ARGUMENT} bytes, without zero bytes: correct \
+         `command` in [runtime] of its omni.toml"
+    )]
+    Command,
     #[error("`{0}` is not a name of an environment variable, or its value has a zero byte or is too long")]
     Env(String),
     #[error(
@@ -112,8 +120,14 @@ pub(super) fn check(spec: &StartSpec, config: &NodeConfig) -> Result<ModelName, 
     if spec.zygote.is_some() && spec.gpu.is_some() {
         return Err(Refused::GpuZygote);
     }
-    let EngineSpec::Python { environment: _, module, function } = &spec.engine;
-    for text in [module, function].into_iter().chain(preload) {
+    let names = match &spec.engine {
+        EngineSpec::Python { environment: _, module, function } => vec![module, function],
+        EngineSpec::OpenAi { environment: _, command } => {
+            check_command(command)?;
+            Vec::new()
+        }
+    };
+    for text in names.into_iter().chain(preload) {
         let identifier = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
         if text.len() > 200 || !text.split('.').all(identifier) {
             return Err(Refused::EntryPoint(text.chars().take(80).collect()));
@@ -135,6 +149,13 @@ pub(super) fn check(spec: &StartSpec, config: &NodeConfig) -> Result<ModelName, 
         return Err(Refused::HostNetwork);
     }
     Ok(name)
+}
+
+/// Checks the command of a server, which runs inside the sandbox.
+fn check_command(command: &[String]) -> Result<(), Refused> {
+    let fits = |argument: &String| argument.len() <= ARGUMENT && !argument.contains('\0');
+    let few = (1..=ARGUMENTS).contains(&command.len());
+    (few && command.iter().all(fits)).then_some(()).ok_or(Refused::Command)
 }
 
 /// Resources of the node that every start uses.
@@ -263,7 +284,7 @@ impl Start {
             boot: Boot {
                 model: spec.model.clone(),
                 instance: spec.instance.to_string(),
-                engine: boot(&spec.engine),
+                engine: boot(spec),
                 model_dir: MODEL.to_owned(),
                 cache_dir: CACHE.to_owned(),
                 weights_dir: self.weights.as_ref().map(|_| WEIGHTS.to_owned()),
@@ -296,20 +317,22 @@ impl Start {
             tmp_bytes: self.spec.tmp_bytes,
             host_network: self.spec.host_network,
             env: variables::of(&self.spec, &self.environment.python),
-            argv: match &self.spec.engine {
-                EngineSpec::Python { .. } => vec![self.environment.python.display().to_string(), ENGINE.to_owned()],
-            },
+            // The same program: a server with the OpenAI API is its child.
+            argv: vec![self.environment.python.display().to_string(), ENGINE.to_owned()],
             cwd: MODEL.into(),
         }
     }
 }
 
 /// Memory limit of the instance's group. Managed memory that waits in host memory may be charged to it, which depends
-/// on the driver; the memory size shown to the model is without it.
+/// on the driver, and what a sleeping server keeps there is; the memory size shown to the model is without it.
 fn group_memory(spec: &StartSpec) -> u64 {
     match &spec.gpu {
-        Some(gpu) if gpu.mode == GpuMode::Unified => spec.memory_bytes.saturating_add(gpu.limit_bytes),
-        Some(_) | None => spec.memory_bytes,
+        Some(gpu) => match gpu.mode {
+            GpuMode::Unified | GpuMode::Sleep => spec.memory_bytes.saturating_add(gpu.limit_bytes),
+            GpuMode::Device => spec.memory_bytes,
+        },
+        None => spec.memory_bytes,
     }
 }
 
@@ -322,10 +345,14 @@ fn hostname(name: &ModelName) -> String {
 }
 
 /// Program of the model for the first message to its engine.
-fn boot(engine: &EngineSpec) -> EngineBoot {
-    match engine {
+fn boot(spec: &StartSpec) -> EngineBoot {
+    match &spec.engine {
         EngineSpec::Python { environment: _, module, function } => {
             EngineBoot::Python { module: module.clone(), function: function.clone() }
         }
+        EngineSpec::OpenAi { environment: _, command } => EngineBoot::OpenAi {
+            command: command.clone(),
+            sleeps: spec.gpu.as_ref().is_some_and(|gpu| gpu.mode == GpuMode::Sleep),
+        },
     }
 }

@@ -84,6 +84,14 @@ class TextGeneration:
     """Tools in the form of the OpenAI API. In a rendered prompt they are already."""
     tool_choice: str | Json = "auto"
     """`"auto"`, `"none"`, `"required"`, or `{"type": "function", "function": {"name": …}}`."""
+    parallel_tool_calls: bool = True
+    """False: the client takes one call at most."""
+    template_variables: Json = field(default_factory=dict)
+    """`chat_template_kwargs`: variables for the template of a model that renders the messages itself."""
+    reasoning_effort: str | None = None
+    """Effort of reasoning, such as `"low"`, for a model that renders the messages itself."""
+    continue_final_message: bool = False
+    """True: the last message, which is the assistant's, is to be continued."""
     sampling: Sampling = field(default_factory=Sampling)
     """Sampling parameters."""
     stop: list[str] = field(default_factory=list)
@@ -124,6 +132,10 @@ class TextGeneration:
             messages=fields.get("messages", "a list of objects"),
             tools=fields.get("tools", "a list of objects") or [],
             tool_choice=fields.raw("tool_choice") or "auto",
+            parallel_tool_calls=fields.get("parallel_tool_calls", "true or false", True),
+            template_variables=fields.get("template_variables", "an object") or {},
+            reasoning_effort=fields.get("reasoning_effort", "text"),
+            continue_final_message=fields.get("continue_final_message", "true or false", False),
             sampling=_sampling(fields),
             stop=_stop(fields),
             response_format=read_response_format(fields),

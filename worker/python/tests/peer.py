@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 ENGINE = Path(__file__).parent.parent / "omni" / "_engine" / "main.py"
 HEADER = struct.Struct("<IBBHQ")
-REQUEST, CREDIT, CANCEL, CHECK, BATCH, RESPONSE, STREAM, CHUNK, END, ERROR, USAGE, HEALTH = (
+REQUEST, CREDIT, CANCEL, CHECK, BATCH, RESPONSE, STREAM, CHUNK, END, ERROR, USAGE, HEALTH, METRICS = (
     1,
     2,
     3,
@@ -33,6 +33,7 @@ REQUEST, CREDIT, CANCEL, CHECK, BATCH, RESPONSE, STREAM, CHUNK, END, ERROR, USAG
     20,
     21,
     22,
+    23,
 )
 JSON, BYTES, TEXT, EVENTS, EVENT, HEAD, BODY_STREAM = 0, 1, 2, 3, 4, 0x10, 0x20
 HANDLER, RAISED, UNSERIALISABLE, CANCELLED = 0, 1, 2, 3
@@ -76,6 +77,8 @@ class Link:
 
     def __init__(self, data: socket.socket, cancel: socket.socket) -> None:
         self.data, self._cancel, self._buffer = data, cancel, b""
+        self.metrics: list[Any] = []
+        """Reports of metrics, which may come at any time."""
         data.settimeout(LIMIT)
 
     def send(self, data: bytes, fd: int | None = None) -> None:
@@ -136,7 +139,11 @@ class Link:
                 stop = HEADER.size + length
                 if len(self._buffer) >= stop:
                     payload, self._buffer = self._buffer[HEADER.size : stop], self._buffer[stop:]
-                    assert kind in (RESPONSE, STREAM, CHUNK, END, ERROR, USAGE, HEALTH), f"torn frame: kind {kind}"
+                    kinds = (RESPONSE, STREAM, CHUNK, END, ERROR, USAGE, HEALTH, METRICS)
+                    assert kind in kinds, f"torn frame: kind {kind}"
+                    if kind == METRICS:
+                        self.metrics.append(json.loads(payload))
+                        continue
                     return Frame(kind, flags, code, number, payload)
             more = self.data.recv(1 << 20)
             if not more:

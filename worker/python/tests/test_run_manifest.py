@@ -123,7 +123,7 @@ def test_parsers_are_those_of_the_node(known, more, file):
         ),
         ("[batching]\nisolate = true\n", "`batching.isolate` (line 2): batches of one request are not divided"),
         ("[batching]\nmax = 4\n[scaling]\nconcurrency = 2\n", "`scaling.concurrency` (line 4): batches of "),
-        ("[runtime]\nengine = 'openai'\n", '`runtime.engine` (line 2): this version has the engine "python" only'),
+        ("[runtime]\nengine = 'openai'\n", "`runtime.engine` (line 2): only a node starts the server"),
     ],
 )
 def test_a_manifest_that_a_node_refuses(tmp_path, text, message):

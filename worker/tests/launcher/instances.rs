@@ -69,8 +69,11 @@ fn requests_beyond_what_the_node_gives_are_refused() {
     let mut no_snapshot = good();
     no_snapshot.snapshot = SnapshotDigest::parse(&other("a")).unwrap();
     let mut no_environment = good();
-    let EngineSpec::Python { environment, .. } = &mut no_environment.engine;
-    *environment = EnvironmentKey::parse(&other("b")).unwrap();
+    no_environment.engine = EngineSpec::Python {
+        environment: EnvironmentKey::parse(&other("b")).unwrap(),
+        module: "model".into(),
+        function: "handle_request".into(),
+    };
     let mut network = good();
     network.host_network = true;
     let mut name = good();
@@ -80,13 +83,23 @@ fn requests_beyond_what_the_node_gives_are_refused() {
     let mut variable = good();
     variable.env.insert("A=B".into(), "x".into());
     let mut module = good();
-    let EngineSpec::Python { module: entry, .. } = &mut module.engine;
-    *entry = "../model".into();
+    module.engine = EngineSpec::Python {
+        environment: environment.clone(),
+        module: "../model".into(),
+        function: "handle_request".into(),
+    };
+    let command = |command: Vec<String>| {
+        let engine = EngineSpec::OpenAi { environment: environment.clone(), command };
+        omni_node_protocol::launcher::StartSpec { engine, ..good() }
+    };
     let weights = |path: &str| omni_node_protocol::launcher::StartSpec { weights: Some(path.into()), ..good() };
     let table = [
         (weights("/etc"), "in no folder that the launcher knows"),
         (weights("/srv/weights/../../etc"), "in no folder that the launcher knows"),
         (weights("srv/weights"), "in no folder that the launcher knows"),
+        (command(Vec::new()), "the server's command has from 1 to 256 arguments"),
+        (command(vec!["a\0".into()]), "the server's command has from 1 to 256 arguments"),
+        (command(vec!["a".repeat(40_000)]), "the server's command has from 1 to 256 arguments"),
         (no_snapshot, "this snapshot is gone"),
         (no_environment, "prepare it first"),
         (network, "may not use the host's network"),

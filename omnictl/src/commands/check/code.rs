@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use omni_config::Manifest;
+use omni_config::manifest::Engine;
 use serde::Deserialize;
 
 use super::Finding;
@@ -29,6 +30,9 @@ struct Found {
 
 /// A finding, or a note.
 pub(super) fn check(dir: &Path, manifest: &Manifest) -> (Option<Finding>, Option<String>) {
+    if manifest.runtime.engine == Engine::OpenAi {
+        return (None, None); // a server has no code of a model
+    }
     match inspected(dir, manifest) {
         Err(finding) => (Some(finding), None),
         Ok((_, None)) => (None, None),

@@ -14,7 +14,7 @@ use std::thread;
 
 use omni_config::name::DEPTH_LIMIT;
 use omni_config::node::Snapshots;
-use omni_config::{ByteSize, ModelName, NotAModel};
+use omni_config::{ByteSize, MODEL_FILES, ModelName, NotAModel};
 use omni_snapshot::digest::{is_below_ignored, is_ignored};
 use omni_snapshot::{Limits, Progress, SILENT, SnapshotError, check_directory, is_followed};
 
@@ -31,8 +31,8 @@ const SHOWN: usize = 10;
 struct Walk<'a> {
     root: &'a Path,
     left_out: Vec<PathBuf>,
-    /// Directories in it that have a `model.py`, too.
-    inner: Vec<PathBuf>,
+    /// Directories in it that look like models, too, and the file by which they do.
+    inner: Vec<(PathBuf, &'static str)>,
     findings: Vec<Finding>,
     entries: u64,
     bytes: u64,
@@ -121,10 +121,10 @@ impl Walk<'_> {
             let names = names.collect::<Vec<_>>().join(", ");
             notes.push(format!("left out of the model, as all names with a leading dot: {names}{more}"));
         }
-        let outer = self.root.join("model.py").exists();
+        let outer = MODEL_FILES.iter().any(|name| self.root.join(name).exists());
         let name =
             fs::canonicalize(self.root).ok().and_then(|root| Some(root.file_name()?.to_string_lossy().into_owned()));
-        for inner in self.inner.iter().take(SHOWN) {
+        for (inner, file) in self.inner.iter().take(SHOWN) {
             let path = below(inner);
             let parts = path.components().count() + 1;
             let why = match &name {
@@ -132,7 +132,7 @@ impl Walk<'_> {
                 _ if parts > DEPTH_LIMIT => NotAModel::Deep.to_string(),
                 _ => "it is a model of its own: check it by itself".to_owned(),
             };
-            notes.push(format!("`{}` has a `model.py`, too: {why}", path.display()));
+            notes.push(format!("`{}` has a `{file}`, too: {why}", path.display()));
         }
         notes
     }
@@ -158,8 +158,9 @@ impl Walk<'_> {
         kept.sort_by_key(DirEntry::file_name);
         self.left_out.extend(left_out.iter().filter(|entry| is_worth_a_word(entry)).map(DirEntry::path));
         self.left_out.sort();
-        if directory != self.root && kept.iter().any(|entry| entry.file_name() == "model.py") {
-            self.inner.push(directory.to_owned());
+        let file = MODEL_FILES.into_iter().find(|name| kept.iter().any(|entry| entry.file_name() == *name));
+        if let Some(file) = file.filter(|_| directory != self.root) {
+            self.inner.push((directory.to_owned(), file));
         }
         for entry in kept {
             self.entries += 1;

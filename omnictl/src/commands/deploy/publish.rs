@@ -19,8 +19,8 @@ use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, RenameFlags, renameat2};
 use nix::libc;
 use nix::sys::stat::{FileStat, Mode, fchmod, fstat, fstatat, mkdirat};
 use nix::unistd::{Uid, fsync};
-use omni_config::ModelName;
 use omni_config::node::Snapshots;
+use omni_config::{MODEL_FILES, ModelName};
 use omni_snapshot::beneath::{names, open_beneath, remove};
 use omni_snapshot::{Limits, SnapshotError, copy_directory, flush};
 
@@ -80,7 +80,8 @@ impl Place {
             found => found.map_err(at_errno("look at", &target))?,
         };
         let names = names(&found).map_err(at_errno("read", &target))?;
-        if !names.is_empty() && !names.iter().any(|(name, _)| name == "model.py") {
+        let known = |name: &OsStr| MODEL_FILES.iter().any(|file| name == *file);
+        if !names.is_empty() && !names.iter().any(|(name, _)| known(name)) {
             return Err(self.refuse(format!("{place} is there and no model: move it away")));
         }
         if let Some(hidden) = hidden(&found).map_err(at_errno("read", &target))? {
@@ -220,8 +221,8 @@ fn look(dir: impl AsFd, name: &OsStr) -> Result<FileStat, Errno> {
 }
 
 fn is_model(models: &File, dir: &Path) -> bool {
-    let found = open_beneath(models, dir, DIRECTORY).and_then(|dir| look(&dir, OsStr::new("model.py")));
-    found.is_ok()
+    let found = open_beneath(models, dir, DIRECTORY);
+    found.is_ok_and(|dir| MODEL_FILES.iter().any(|name| look(&dir, OsStr::new(name)).is_ok()))
 }
 
 /// A hidden file below a model's directory: nothing that `deploy` wrote.

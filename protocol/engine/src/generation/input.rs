@@ -1,10 +1,10 @@
 //! Body of a request for generated text.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 /// Body of a request for generated text. Exactly one of `prompt`, `prompt_tokens` and `messages` is present.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct GenerationInput<'a> {
     /// Rendered prompt.
     pub prompt: Option<&'a str>,
@@ -21,6 +21,18 @@ pub struct GenerationInput<'a> {
     pub tools: Vec<&'a RawValue>,
     /// Choice between text and tool calls.
     pub tool_choice: ToolChoiceInput<'a>,
+    /// More than one call in an answer.
+    #[serde(skip_serializing_if = "is_true")]
+    pub parallel_tool_calls: bool,
+    /// Variables of the template, for models that render the messages.
+    #[serde(serialize_with = "as_map", skip_serializing_if = "<[_]>::is_empty")]
+    pub template_variables: &'a [(String, Box<RawValue>)],
+    /// Effort of reasoning, for models that render the messages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_effort: Option<&'a str>,
+    /// Continuation of the last message, for models that render the messages.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub continue_final_message: bool,
     /// Sampling.
     pub sampling: SamplingInput<'a>,
     /// Texts that end the answer. The node cuts the answer at them in any case.
@@ -32,6 +44,37 @@ pub struct GenerationInput<'a> {
     pub logprobs: Option<u8>,
     /// Streamed answer.
     pub stream: bool,
+}
+
+impl Default for GenerationInput<'_> {
+    fn default() -> Self {
+        Self {
+            prompt: None,
+            prompt_tokens: None,
+            literals: &[],
+            messages: None,
+            tools: Vec::new(),
+            tool_choice: ToolChoiceInput::default(),
+            parallel_tool_calls: true,
+            template_variables: &[],
+            reasoning_effort: None,
+            continue_final_message: false,
+            sampling: SamplingInput::default(),
+            stop: &[],
+            response_format: None,
+            logprobs: None,
+            stream: false,
+        }
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's form of a condition")]
+fn is_true(value: &bool) -> bool {
+    *value
+}
+
+fn as_map<S: Serializer>(pairs: &[(String, Box<RawValue>)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pairs.iter().map(|(name, value)| (name, value)))
 }
 
 /// Choice between text and tool calls, in the form of the OpenAI API.
@@ -60,7 +103,7 @@ struct FunctionName<'a> {
 }
 
 impl Serialize for ToolChoiceInput<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match *self {
             Self::Auto => serializer.serialize_str("auto"),
             Self::None => serializer.serialize_str("none"),

@@ -178,7 +178,10 @@ impl GpuTask {
             InstanceEvent::Busy => Event::Busy { instance },
             InstanceEvent::Idle => Event::Idle { instance },
             InstanceEvent::Yielded => Event::Yielded { instance },
-            InstanceEvent::Used(usage) => Event::UsageSampled { instance, usage: wire::usage(usage) },
+            InstanceEvent::Used(usage) => {
+                let Some(placed) = self.placed.get(&key) else { return };
+                Event::UsageSampled { instance, usage: wire::usage(usage, placed.memory()) }
+            }
         };
         self.step(event).await;
     }
@@ -226,7 +229,8 @@ impl GpuTask {
             }
             Command::Report => {}
         }
-        self.step(Event::Reported { instance: key, report: wire::report(report) }).await;
+        let memory = placed.memory();
+        self.step(Event::Reported { instance: key, report: wire::report(report, memory) }).await;
     }
 
     pub(super) async fn step(&mut self, event: Event) {

@@ -2,7 +2,7 @@
 
 use omni_capacity::need;
 use omni_config::Foreign;
-use omni_config::manifest::{Access, LogLevel, MOST_SAID, Manifest, TooLarge};
+use omni_config::manifest::{Access, Engine, LogLevel, MOST_SAID, Manifest, TooLarge};
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
 use omni_engine_protocol::packet::MAX_PACKET;
@@ -151,10 +151,13 @@ impl Content {
             instance,
             model: name.as_str().to_owned(),
             snapshot: self.snapshot.clone(),
-            engine: EngineSpec::Python {
-                environment,
-                module: manifest.model.entrypoint.module().to_owned(),
-                function: manifest.model.entrypoint.function().to_owned(),
+            engine: match manifest.runtime.engine {
+                Engine::Python => EngineSpec::Python {
+                    environment,
+                    module: manifest.model.entrypoint.module().to_owned(),
+                    function: manifest.model.entrypoint.function().to_owned(),
+                },
+                Engine::OpenAi => EngineSpec::OpenAi { environment, command: manifest.runtime.command.clone() },
             },
             memory_bytes: need.memory,
             cpu_millis: u32::try_from(need.millicpus).unwrap_or(u32::MAX), // the manifest bounds it

@@ -30,7 +30,7 @@ use std::time::Duration;
 pub(super) fn settings(gpu: &Gpu) -> Settings {
     let mode = match gpu.spec.mode {
         GpuMode::Unified => Mode::Unified,
-        GpuMode::Device => Mode::Device,
+        GpuMode::Device | GpuMode::Sleep => Mode::Device,
     };
     Settings { limit: Some(gpu.spec.limit_bytes), mode }
 }

@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 use omni_log::chain;
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::InstanceId;
-use omni_node_protocol::launcher::{EngineSpec, FromLauncher, StartSpec};
+use omni_node_protocol::launcher::{FromLauncher, StartSpec};
 use omni_process::pidfd;
 use std::sync::Arc;
 use std::thread;
@@ -45,11 +45,10 @@ impl Launcher {
             .store()
             .find(&spec.snapshot)
             .ok_or("the content has changed meanwhile: this snapshot is gone")?;
-        let EngineSpec::Python { environment, .. } = &spec.engine;
         let environment = self
             .preparation
             .environments
-            .record(environment)
+            .record(spec.engine.environment())
             .ok_or("its environment is not there: prepare it first")?;
         let running = self.instances.models().filter_map(caches::file_name).collect();
         let caches = Caches::new(self.context.settings.caches());

@@ -19,7 +19,9 @@ pub(super) enum Refusal {
     Unreadable(String),
     #[error("there are more than 2,048 directories in it that are no models: what comes after them is not looked at")]
     Many,
-    #[error("there is no `model.py` in it: `--model` names the directory of one model, `--models` a folder of many")]
+    #[error(
+        "there is no `model.py` in it, and no `omni.toml`: `--model` names the directory of one model, `--models` a folder of many"
+    )]
     NoModel,
     #[error("cannot open the folder that it is in")]
     Above(#[source] std::io::Error),

@@ -1,9 +1,8 @@
-//! Finds the directories with a `model.py` below the models folder, and tells models from directories that only look
-//! like one.
+//! Finds the directories of models below the models folder, which have a `model.py` or an `omni.toml`, and tells models
+//! from directories that only look like one.
 //!
 //! A model is at most four levels deep. Everything inside a model belongs to it; a `model.py` there is no model of its
-//! own. Links are not followed. A directory with a `model.py` that is not served is found all the same, with the
-//! reason. Bounds keep one author's directories from taking the resources of others: below each name in the folder, and
+//! own. Links are not followed. A directory of these that is not served is found all the same, with the reason. Bounds keep one author's directories from taking the resources of others: below each name in the folder, and
 //! in each model, so many are looked at and watched.
 //!
 //! A look goes through one [place](Unit) and leaves it by no mount (`RESOLVE_NO_XDEV` refuses it untouched): a file
@@ -15,7 +14,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::fstatat;
 use omni_config::name::DEPTH_LIMIT;
-use omni_config::{ModelName, NameError};
+use omni_config::{MODEL_FILES, ModelName, NameError};
 use omni_snapshot::beneath::{open_beneath, open_within};
 use omni_snapshot::digest::is_ignored;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +23,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Levels below the folder at which a `model.py` is still noticed.
+/// Levels below the folder at which a model is still noticed.
 const NOTICED: usize = 10;
 /// Levels that are watched inside a model. What is deeper is refused by the snapshot.
 const INSIDE: usize = 32;
@@ -44,7 +43,7 @@ pub(super) struct Unit {
     pub(super) model: Option<String>,
 }
 
-/// A directory that has a `model.py`, or that is not looked through.
+/// A directory of a model, or one that is not looked through.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Found {
     /// The path is a model's name.
@@ -117,12 +116,17 @@ pub(super) fn scan(folder: impl AsFd, unit: &Unit, crowded: &BTreeSet<String>, l
 }
 
 impl Scan {
-    /// A link is where it leads to: one that has a `model.py` is reported.
+    /// A link is where it leads to: one that leads to a model is reported.
     fn link(&mut self, dir: BorrowedFd<'_>, link: &Path, path: &Path) {
-        if fstatat(dir, &link.join("model.py"), AtFlags::AT_SYMLINK_NOFOLLOW).is_ok() {
+        if is_model(&dir, link) {
             self.found.insert(shown(path), Found::Link);
         }
     }
+}
+
+/// Returns whether the directory at a path has one of the files by which a model is known.
+fn is_model(dir: &impl AsFd, path: &Path) -> bool {
+    MODEL_FILES.iter().any(|name| fstatat(dir, &path.join(name), AtFlags::AT_SYMLINK_NOFOLLOW).is_ok())
 }
 
 /// Look at one unit.
@@ -157,7 +161,7 @@ impl Walk<'_> {
             }
             let Some(open) = self.open(&dir, &path, model.as_ref()) else { continue };
             self.scan.unwatched += usize::from(!self.looker.watch(open.as_fd(), &path));
-            let has_program = fstatat(&open, "model.py", AtFlags::AT_SYMLINK_NOFOLLOW).is_ok();
+            let has_program = is_model(&open, Path::new(""));
             let is_outermost = model.is_none();
             let model = match (model, has_program) {
                 (None, false) => None,
@@ -187,7 +191,7 @@ impl Walk<'_> {
         if dir.as_os_str().is_empty() { self.unit.path.clone() } else { self.unit.path.join(dir) }
     }
 
-    /// A directory with a `model.py` that is in no other such.
+    /// A directory of a model that is in no other such.
     fn model(&mut self, path: &Path, levels: usize) -> String {
         let found = match ModelName::from_path(path) {
             _ if levels > DEPTH_LIMIT => Found::Deep,

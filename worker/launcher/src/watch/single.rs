@@ -8,7 +8,7 @@ use super::protocol::{FromWatcher, Reporter, ToWatcher};
 use super::refusal::{Refusal, sendable};
 use super::{PATIENCE, TROUBLE};
 use crate::event::ModelState;
-use omni_config::{Foreign, SingleModel};
+use omni_config::{Foreign, MODEL_FILES, SingleModel};
 use omni_log::chain;
 use omni_snapshot::{Copier, Fresh, Snapshot, SnapshotError};
 use std::path::Path;
@@ -66,7 +66,7 @@ impl Single {
     fn take(&mut self) -> Result<FromWatcher, Refusal> {
         let (dir, name) = (&self.model.dir, self.model.name.as_str());
         let folder = open(dir.parent().unwrap_or(dir)).map_err(Refusal::Above)?;
-        if dir.is_dir() && dir.join("model.py").symlink_metadata().is_err() {
+        if dir.is_dir() && MODEL_FILES.iter().all(|name| dir.join(name).symlink_metadata().is_err()) {
             return Err(Refusal::NoModel); // before all of what it is instead is copied
         }
         let fingerprint = self.known.as_ref().map(|known| &known.fingerprint);

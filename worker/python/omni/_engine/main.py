@@ -62,7 +62,12 @@ def _serve(control: Control) -> int:
         raise ValueError(f"the first message is `boot`, not `{boot['type']}`")
     output.answer_for_stacks()  # not before: a zygote has no threads
     try:
-        model = Model(boot)
+        if boot["engine"]["kind"] == "openai":
+            from omni._engine.openai.model import ServerModel
+
+            model: Model = ServerModel(boot)
+        else:
+            model = Model(boot)
     except LoadError as err:
         control.failed(err.phase, err.message)
         return PERMANENT_FAILURE if err.permanent else 1

@@ -82,6 +82,9 @@ class Model:
             asyncio.set_event_loop(self._loop)
         return self._loop
 
+    def begin_reports(self, send: Callable[[bytes], None]) -> None:
+        """Called by the runner of an event loop: `send` sends a frame that belongs to no request."""
+
     def teardown(self) -> None:
         """Runs the model's `teardown`; what it raises is logged, the engine ends all the same."""
         try:
@@ -118,6 +121,8 @@ class Model:
             result = self._call(name)
             if hasattr(result, "__await__"):
                 result = self.loop().run_until_complete(result)
+        except LoadError:
+            raise
         except BaseException as err:
             raise LoadError(name, _raised(name, err), permanent=False) from None
         if name == "healthcheck" and result is False:

@@ -45,6 +45,14 @@ class Tasks:
         self._until: asyncio.Future[None] = self._loop.create_future()
         self._finishes = False
         self._broken: BaseException | None = None
+        self._report = b""
+        model.begin_reports(self._send)
+
+    def _send(self, report: bytes) -> None:
+        """Sends a report that belongs to no request to all schedulers, those that are still to come included."""
+        self._report = report
+        for connection in self._connections:
+            connection.send(report)
 
     def wait(self, control: socket.socket) -> None:
         """Serves, and lets the model's own background tasks run, until the worker's next message is there."""
@@ -58,6 +66,8 @@ class Tasks:
         """Takes a connection. Tasks that ignore their cancellation at its end run on; their answers are dropped."""
         connection = DataConnection(self._model, self._loop, self._limit, data, cancel_socket)
         self._connections.add(connection)
+        if self._report:
+            connection.send(self._report)
         connection.ended.add_done_callback(lambda _: self._end(connection))
 
     def finish(self, control: socket.socket) -> None:
@@ -165,6 +175,10 @@ class DataConnection:
         self._intake.close()
         self._connection.close()
         self._cancel.close()
+
+    def send(self, frame: bytes) -> None:
+        """Sends a frame that belongs to no request."""
+        self._writer.write(frame)
 
     def _end(self, error: BaseException | None = None) -> None:
         if self.ended.done():

@@ -33,6 +33,7 @@ END = 19
 ERROR = 20
 USAGE = 21
 HEALTH = 22
+METRICS = 23
 
 JSON = 0
 BYTES = 1
@@ -96,6 +97,11 @@ def error(
 def health(number: int, problem: str | None) -> bytes:
     """The answer to a check: nothing, or what is wrong. The end of a long text is kept: there a traceback says it."""
     return frame(HEALTH, 0, 0, number, (problem or "")[-4096:].encode("utf-8", "replace"))
+
+
+def metrics(series: list[dict[str, object]]) -> bytes:
+    """The frame of an engine's own metrics."""
+    return frame(METRICS, 0, 0, 0, _json.encode(series))
 
 
 def usage(number: int, units: dict[str, float]) -> bytes:

@@ -96,7 +96,7 @@ KEYS: dict[str, dict[str, Kind]] = {
         "cpus": Number(0.01, 1024, is_whole=False),
         "pids": Number(1, 32768),
         "gpu-memory": SIZE,
-        "gpu-mode": ("unified", "device"),
+        "gpu-mode": ("unified", "device", "sleep"),
     },
     "scaling": {
         "min-instances": Number(0, 1024),

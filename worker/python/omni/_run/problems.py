@@ -25,7 +25,7 @@ _SHOWN = 60
 _NOT_GENERATION = 'only kind = "text-generation" in [model] has it: remove it'
 _ONE = "batches of one request are not divided and have no size: set `batching.max`, or remove it"
 _IN_TURN = "batches of `batching.max` requests are handled one after the other: remove it"
-_ENGINE = 'this version has the engine "python" only: use that'
+_ENGINE = 'only a node starts the server of engine = "openai": start it by its command, and ask it directly'
 _FETCHING = "fetching weights is not in this version: name a folder, as file:///PATH"
 
 

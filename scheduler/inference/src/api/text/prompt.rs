@@ -137,6 +137,10 @@ fn input(
             tokens.len() as u64
         }
         Source::Messages(chat) => {
+            input.parallel_tool_calls = chat.parallel_tool_calls;
+            input.template_variables = &chat.template.variables;
+            input.reasoning_effort = chat.template.reasoning_effort.as_deref();
+            input.continue_final_message = chat.template.continue_final_message;
             messages = message_list(&chat.messages);
             input.messages = Some(&messages);
             tokens_of(messages.get())

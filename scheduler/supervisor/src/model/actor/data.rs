@@ -6,6 +6,7 @@ use omni_engine_client::{
     ConnectionError, DataConnection, FrameOutcome, Period, ProtocolViolation, Recipient, StartTimes, Swap,
 };
 use omni_engine_protocol::frame::{HEADER, Header, Kind};
+use omni_engine_protocol::metrics;
 use omni_policy::InstanceNumber;
 use omni_policy::dispatch::{Members, RequestId};
 use omni_policy::fleet::{Event, Phase};
@@ -185,6 +186,10 @@ impl ModelActor {
                 self.on_check_answer(number, header.id, &payload)?;
                 continue;
             }
+            if header.kind == Kind::Metrics {
+                self.on_metrics(number, &payload)?;
+                continue;
+            }
             match self.requests.table.on_frame(number, &header, payload)? {
                 FrameOutcome::Continues => {}
                 FrameOutcome::Usage(used) => {
@@ -232,6 +237,17 @@ impl ModelActor {
         self.requests.dispatch.finish(id, self.now);
         // The next request of a serial handler may have been cancelled while it waited in the socket.
         self.watch_cancellations(number);
+    }
+
+    /// An engine has reported its own metrics.
+    fn on_metrics(&mut self, number: InstanceNumber, payload: &[u8]) -> Result<(), ConnectionError> {
+        let reported = metrics::parse(payload).map_err(|_| ProtocolViolation::Content)?;
+        let Some(instance) = self.instances.get_mut(number) else { return Ok(()) };
+        let id = instance.id.clone();
+        if let Some(engine) = instance.engine_mut() {
+            engine.series.get_or_insert_with(|| self.model.metrics.of_engine(id.as_str())).set(reported);
+        }
+        Ok(())
     }
 
     fn on_check_answer(&mut self, number: InstanceNumber, check: u64, problem: &[u8]) -> Result<(), ConnectionError> {

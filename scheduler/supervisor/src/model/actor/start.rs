@@ -107,6 +107,7 @@ impl ModelActor {
         let mode = match resources.gpu_mode {
             ManifestMode::Unified => GpuMode::Unified,
             ManifestMode::Device => GpuMode::Device,
+            ManifestMode::Sleep => GpuMode::Sleep,
         };
         let Some(reservation) = instance.reservation.as_ref().map(Reservation::id) else { return false };
         let reason = self.start_reason(instance.generation);

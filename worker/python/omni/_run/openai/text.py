@@ -107,10 +107,20 @@ class Text:
 
     def _prepared(self, calls: Handling, given: TextGeneration) -> TextGeneration:
         """The request as the handler gets it: messages are rendered, unless the model renders them."""
-        if given.messages is None or self._manifest.renders_itself:
-            return given
-        tools = given.tools if given.tool_choice != "none" else []
         asked = self._asked
+        if given.messages is None:
+            return given
+        if self._manifest.renders_itself:
+            variables = dict(asked.variables)
+            effort = variables.pop("reasoning_effort", None)
+            return dataclasses.replace(
+                given,
+                parallel_tool_calls=asked.parallel_calls,
+                template_variables=variables,
+                reasoning_effort=effort if isinstance(effort, str) else None,
+                continue_final_message=asked.continues,
+            )
+        tools = given.tools if given.tool_choice != "none" else []
         prompt = calls.run(self._template.render, given.messages, tools, asked.variables, asked.continues)
         return dataclasses.replace(given, prompt=prompt, messages=None)
 

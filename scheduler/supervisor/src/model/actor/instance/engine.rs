@@ -8,6 +8,7 @@
 //! until the answer; and once after each use, so that checks do not make an instance look used. Otherwise the engine alone
 //! answers, which touches no GPU memory.
 
+use crate::engine_metrics::EngineSeries;
 use omni_engine_client::DataConnection;
 use omni_policy::Moment;
 use omni_policy::deadlines::Deadlines;
@@ -27,6 +28,8 @@ pub(in crate::model::actor) struct Engine {
     pub(in crate::model::actor) accepts: bool,
     /// The engine has reported why it cannot work, and is about to end.
     pub(in crate::model::actor) has_failed: bool,
+    /// Metrics of its own, once it has reported some.
+    pub(in crate::model::actor) series: Option<EngineSeries>,
     /// Checks, while it accepts requests and has none in flight.
     liveness: Option<Liveness>,
     /// Number of the last check.
@@ -56,6 +59,7 @@ impl Engine {
             deadlines: Deadlines::default(),
             accepts: false,
             has_failed: false,
+            series: None,
             liveness: None,
             check: 0,
             runs_own_check: false,
