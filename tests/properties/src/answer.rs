@@ -8,7 +8,7 @@ use omni_body::{BodyKind, RequestBody};
 use omni_body::{Chunk, StreamKind};
 use omni_engine_client::{
     Answer, AnswerContent, DataConnection, Execution, FrameOutcome, InstanceName, Recipient, Request, RequestTable,
-    StreamEnd, StreamRead, StreamReader, Unanswered, split_frame,
+    StartTimes, StreamEnd, StreamRead, StreamReader, Unanswered, split_frame,
 };
 use omni_engine_protocol::frame::{INITIAL_CREDIT, Kind, MAX_ANSWER, RequestHead};
 use omni_inference::answer::{json_body, response_head};
@@ -128,7 +128,7 @@ fn begin() -> (RequestTable, BTreeMap<u64, Client>) {
             .insert(RequestId(id), Request { head: head(), body, deadline, reply, execution: Execution::default() });
         let instance = if id == OTHERS { OTHER } else { MODEL };
         let name = Arc::new(InstanceName { id: "0".to_owned(), version: "0".to_owned() });
-        let to = Recipient { instance, name, swap: None };
+        let to = Recipient { instance, name, swap: None, start: StartTimes::default() };
         assert!(id == UNSENT || requests.send(RequestId(id), &mut connection, to, Instant::now()));
         if id != GONE {
             clients.insert(id, Client::Waits(answer));
