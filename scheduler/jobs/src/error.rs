@@ -33,7 +33,7 @@ pub enum JobError {
     /// The store's part of the disk is used up.
     #[error("the node's space for batch jobs is used up: wait until files expire, or delete some")]
     DiskBound,
-    /// What one owner may have is used up.
+    /// Share of one owner that is used up, in words for its client.
     #[error("{0}")]
     OwnerBound(&'static str),
     /// The store is closing.

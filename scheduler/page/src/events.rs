@@ -2,7 +2,7 @@
 //!
 //! The last [`MOST`] are kept. A text is for administrators: it may quote a model's own words.
 
-use crate::rows::ending;
+use crate::text::ending;
 use omni_control_api::{Model, Role, State};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -1,6 +1,6 @@
 //! Batches as the page shows them. Pure.
 
-use crate::rows::ending;
+use crate::text::ending;
 use omni_control_api::Job;
 use serde::Serialize;
 

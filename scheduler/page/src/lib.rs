@@ -16,6 +16,7 @@ mod history;
 mod jobs;
 mod rows;
 mod snapshot;
+mod text;
 
 pub use assets::{ASSETS, Asset};
 pub use feed::{Audience, Feed};

@@ -5,6 +5,7 @@
 
 use crate::jobs::JobRow;
 use crate::snapshot::{Counters, Latency, ModelSample, Share, Snapshot};
+use crate::text::ending;
 use omni_control_api::{Generation, Gpu, GpuInstance, Instance, Model, Stop};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
@@ -13,8 +14,6 @@ use std::collections::{BTreeMap, VecDeque};
 const JITTER_MS: u64 = 2000;
 /// Ticks over which the rate of requests is averaged.
 const RATE_TICKS: usize = 10;
-/// Longest text of a failure that is sent, in bytes: its end.
-pub(crate) const LONGEST_TEXT: usize = 2048;
 /// Lines of a build that are sent.
 const BUILD_LINES: usize = 20;
 
@@ -313,22 +312,9 @@ fn steady(moment: u64, last: Option<u64>) -> u64 {
     last.filter(|last| last.abs_diff(moment) <= JITTER_MS).unwrap_or(moment)
 }
 
-/// End of a text, which says most of a failure.
-pub(crate) fn ending(text: &str) -> String {
-    let from = (text.len().saturating_sub(LONGEST_TEXT)..).find(|at| text.is_char_boundary(*at));
-    text.get(from.unwrap_or(0)..).unwrap_or(text).to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_text_is_cut_at_its_beginning() {
-        assert_eq!(ending("short"), "short");
-        let long = "ä".repeat(LONGEST_TEXT);
-        assert!(ending(&long).len() <= LONGEST_TEXT && long.ends_with(&ending(&long)));
-    }
 
     #[test]
     fn jitter_is_no_difference() {

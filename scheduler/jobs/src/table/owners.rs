@@ -1,11 +1,11 @@
-//! What one owner has in the store, and the bounds for it. A node without tokens has one nameless owner, whom only the
+//! Share of one owner in the store, and its bounds. A node without tokens has one nameless owner, whom only the
 //! bounds of the node hold.
 
 use crate::error::JobError;
 use crate::types::Limits;
 use rusqlite::Connection;
 
-/// What an owner has.
+/// Share of an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Held {
     files: u64,
@@ -15,7 +15,7 @@ pub(crate) struct Held {
     running: u64,
 }
 
-/// Reads what an owner has.
+/// Reads the share of an owner.
 pub(crate) fn held(connection: &Connection, owner: &str) -> rusqlite::Result<Held> {
     let sql = "SELECT count(*), coalesce(sum(bytes), 0),
                       (SELECT coalesce(sum(results_bytes), 0) FROM batches WHERE owner = ?1),

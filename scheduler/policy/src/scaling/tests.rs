@@ -155,7 +155,7 @@ proptest! {
                 prop_assert!((explanation.average - exact).abs() <= tolerance, "{} {}", explanation.average, exact);
 
                 let sustained = explanation.average.min(f64::from(load));
-                // One is needed while there is a request; a request that took no time is not remembered.
+                // An instance is needed while there is a request; a request that took no time is not remembered.
                 let present = u32::from(load > 0);
                 needed.push((now, (sustained / f64::from(concurrency)).ceil() as u32));
                 let within = |seconds: u64| {
