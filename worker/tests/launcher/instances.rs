@@ -82,7 +82,10 @@ fn requests_beyond_what_the_node_gives_are_refused() {
     let mut module = good();
     let EngineSpec::Python { module: entry, .. } = &mut module.engine;
     *entry = "../model".into();
-    let weights = |path: &str| omni_node_protocol::launcher::StartSpec { weights: Some(path.into()), ..good() };
+    let weights = |path: &str| omni_node_protocol::launcher::StartSpec {
+        weights: Some(omni_node_protocol::launcher::WeightsPlace::Folder { path: path.into() }),
+        ..good()
+    };
     let table = [
         (weights("/etc"), "in no folder that the launcher knows"),
         (weights("/srv/weights/../../etc"), "in no folder that the launcher knows"),
