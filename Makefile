@@ -19,8 +19,8 @@ setup:  ## check this machine and put the tools into .omni/ (part of all others)
 
 build:  ## the programs as they are shipped, in target/release
 	@setup/tools.sh build
-	cargo build --release --locked -p omni-scheduler -p omni-worker -p omnictl \
-	    --bin omni-scheduler --bin omni-launcher --bin omnictl
+	cargo build --release --locked -p omni-scheduler -p omni-worker -p omni-weights-downloader -p omnictl \
+	    --bin omni-scheduler --bin omni-launcher --bin omni-weights --bin omnictl
 	cargo rustc --release --locked -p omni-worker --bin omni-worker -- -C target-feature=+crt-static
 	for library in omni-cuda omni-cuda-proxy; do \
 	    cargo rustc --release --locked -p $$library --lib -- -C panic=abort; \
@@ -40,7 +40,7 @@ wheel:  ## the Python package as target/omni-….whl, which pip installs anywher
 run:  ## build quickly, into target/local, and serve models/ on 127.0.0.1:8080 (as root; ARGS="--listen ..." for more)
 	@setup/tools.sh run
 	cargo build --profile local --locked --bins --lib \
-	    -p omni-scheduler -p omni-worker -p omnictl -p omni-cuda -p omni-cuda-proxy
+	    -p omni-scheduler -p omni-worker -p omni-weights-downloader -p omnictl -p omni-cuda -p omni-cuda-proxy
 	@install -C -m 755 .omni/tools/bin/uv target/local/uv
 	exec target/local/omni-scheduler --models models $(ARGS)
 
@@ -113,6 +113,7 @@ bench: build  ## the benchmarks, 40 minutes (needs lxcfs, bubblewrap, runc; PEER
 	bench/batching.py
 	bench/layer.py
 	bench/waiting.py
+	bench/weights.py
 	bench/page.py
 	bench/jobs.py
 	bench/traces.py

@@ -33,6 +33,7 @@ BUILDS = [
     {
         "omni-scheduler": ["omni-scheduler"],
         "omni-worker": ["omni-launcher", "omni-worker"],
+        "omni-weights-downloader": ["omni-weights"],
         "omnictl": ["omnictl"],
     },
     {"omni-cuda": ["libomni_cuda.so"]},

@@ -34,7 +34,7 @@ impl Mismatch {
         Self { expected: what.into(), hint: None }
     }
 
-    fn hint(self, hint: &(impl Display + ?Sized)) -> Self {
+    pub(crate) fn hint(self, hint: &(impl Display + ?Sized)) -> Self {
         Self { hint: Some(hint.to_string()), ..self }
     }
 }

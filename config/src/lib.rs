@@ -23,6 +23,7 @@ pub mod node;
 mod not_a_model;
 pub mod requirements;
 pub mod size;
+pub mod source;
 pub mod tokens;
 pub mod url_path;
 
@@ -35,3 +36,4 @@ pub use node::{GpuUuid, NodeConfig, NodeConfigError};
 pub use not_a_model::{MODEL_FILES, NotAModel};
 pub use python::PythonVersion;
 pub use size::ByteSize;
+pub use source::Source;

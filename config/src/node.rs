@@ -37,7 +37,7 @@ pub use tls::Tls;
 pub use tracing::Tracing;
 pub use usage::{Sink, Usage, WhenFull};
 pub use user::{NoUser, NodeUser};
-pub use weights::Weights;
+pub use weights::{HostPattern, SourceRule, Weights};
 
 use crate::error::Problems;
 use crate::host::HostName;
@@ -54,6 +54,8 @@ pub const DEFAULT_FILE: &str = "/etc/omni/omni.toml";
 pub const MISCONFIGURED: u8 = 78;
 /// The uid that builds Python environments.
 pub const BUILDER_UID: u32 = 1_899_999_999;
+/// The uid that fetches weights.
+pub const WEIGHTS_UID: u32 = 1_899_999_997;
 
 /// Everything an operator can say about a node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -74,7 +76,7 @@ pub struct NodeConfig {
     pub snapshots: Snapshots,
     /// `[cache]`: the lasting cache directories of models.
     pub cache: Cache,
-    /// `[weights]`: folders that models may have their weights in.
+    /// `[weights]`: where models may have their weights.
     pub weights: Weights,
     /// `[network]`: which models may have the node's network.
     pub network: Network,
@@ -137,6 +139,11 @@ impl NodeConfig {
             && let Some((key, reason)) = config.tracing.without_endpoint()
         {
             document.refuse("tracing", key, reason);
+        }
+        if document.is_clean()
+            && let Some(reason) = config.weights.unused_key()
+        {
+            document.refuse("weights", "sources", reason);
         }
         document.finish(config).map_err(NodeConfigError)
     }
@@ -255,12 +262,15 @@ impl Node {
         let last = self.uid_base + (self.uid_count - 1);
         let instances = self.uid_base..=last;
         let range = format!("the uids of instances, {} to {last},", self.uid_base);
-        if let Some(uid) = [FALLBACK_UID, BUILDER_UID].into_iter().find(|uid| instances.contains(uid)) {
+        if let Some(uid) = [FALLBACK_UID, BUILDER_UID, WEIGHTS_UID].into_iter().find(|uid| instances.contains(uid)) {
             return Some(("uid-base", format!("{range} include {uid}, which the node uses itself")));
         }
         match &self.user {
             Some(NodeUser::Uid(BUILDER_UID)) => {
                 Some(("user", format!("{BUILDER_UID} builds environments, which is foreign code: use another uid")))
+            }
+            Some(NodeUser::Uid(WEIGHTS_UID)) => {
+                Some(("user", format!("{WEIGHTS_UID} fetches weights from foreign servers: use another uid")))
             }
             Some(NodeUser::Uid(uid)) if instances.contains(uid) => {
                 Some(("user", format!("{range} include the scheduler's own: use another uid")))

@@ -37,8 +37,8 @@ max = 4096
 cost = "tokens"
 isolate = true
 [weights]
-source = "file:///srv/weights/llama"
-sha256 = ""
+source = "https://files.example.com/weights"
+files = ["0000000000000000000000000000000000000000000000000000000000000000  a b.bin", "config.json"]
 [resources]
 memory = "7GiB"
 cpus = 0.5
@@ -82,7 +82,9 @@ fn every_key_is_read() {
     assert_eq!(manifest.resources.memory.bytes(), 7_516_192_768);
     assert_eq!(manifest.timeouts.request, Duration::from_millis(500));
     assert_eq!(manifest.network.access, Access::Host);
-    assert_eq!(manifest.weights.folder(), Some(Path::new("/srv/weights/llama")));
+    assert_eq!(manifest.weights.fetched().unwrap().to_string(), "https://files.example.com/weights");
+    let folder = Manifest::parse("[weights]\nsource = \"file:///srv/weights/llama\"").unwrap().weights;
+    assert_eq!((folder.folder(), folder.fetched()), (Some(Path::new("/srv/weights/llama")), None));
     insta::assert_json_snapshot!("every_key", manifest);
     // Each value differs from its default, so a key that was not read would show as one: all but what this version
     // has only one value for.
@@ -160,7 +162,16 @@ const BAD: &[&str] = &[
     "[runtime]\ncommand = [\"serve\"]",
     "[runtime]\ncommand = \"serve\"",
     "[runtime]\ncommand = [\"serve\", 8000]",
-    "[weights]\nsource = \"s3://bucket/prefix\"",
+    "[weights]\nsource = \"s3://Bucket/prefix\"",
+    "[weights]\nsource = \"hf://llama\"",
+    "[weights]\nsource = \"https://user@host/file\"",
+    "[weights]\nsource = \"https://host/../file\"",
+    "[weights]\nfiles = [\"a\"]",
+    "[weights]\nsource = \"hf://a/b\"\nfiles = [\"../a\"]",
+    "[weights]\nsource = \"hf://a/b\"\nfiles = [\"a\", \"a\"]",
+    "[weights]\nsource = \"file:///srv/weights\"\nfiles = [\"a\"]",
+    "[weights]\nsource = \"hf://a/b\"\nsha256 = \"0000000000000000000000000000000000000000000000000000000000000000\"",
+    "[weights]\nsource = \"s3://bucket/a\"\nfiles = [\"b\"]\nsha256 = \"0000000000000000000000000000000000000000000000000000000000000000\"",
     "[weights]\nsource = \"ftp://host/file\"",
     "[weights]\nsource = \"file:///srv/weights/../../etc\"",
     "[weights]\nsource = \"file:///srv/we%69ghts\"",

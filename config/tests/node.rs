@@ -107,6 +107,15 @@ files = 10
 per-model = "20GiB"
 [weights]
 folders = ["/srv/weights"]
+cache = "1GiB"
+private-hosts = ["store.internal", "10.0.0.5"]
+[weights.sources."s3://models/llama/"]
+endpoint = "https://store.internal:9000/"
+region = "eu-1"
+credential = "models-store"
+redirects = ["cdn.example.com", "*.store.internal"]
+authorities = "/etc/ca.pem"
+[weights.sources."hf://"]
 [network]
 host-access = ["@cf/meta/llama"]
 [logs]
@@ -204,6 +213,16 @@ const BAD: &[&str] = &[
     "[gpu]\ndriver-dir = \"lib\"",
     "[weights]\nfolders = [\"weights\"]",
     "[weights]\nfolders = [\"/srv/../etc\"]",
+    "[weights]\ncache = \"1MiB\"",
+    "[weights]\nprivate-hosts = [\"*\"]",
+    "[weights.sources.\"ftp://host\"]",
+    "[weights.sources.\"s3://Bucket\"]",
+    "[weights.sources.\"https://host\"]\nendpoint = \"https://other\"",
+    "[weights.sources.\"hf://\"]\nregion = \"eu-1\"",
+    "[weights.sources.\"hf://\"]\nendpoint = \"https://host/path\"",
+    "[weights.sources.\"hf://\"]\nredirects = [\"*.com\"]",
+    "[weights.sources.\"hf://\"]\ntoken = \"x\"",
+    "[weights]\nsources = [\"hf://\"]",
     "[network]\nhost-access = [\"cowsay\", \"../x\"]",
     "[logs]\nkept = \"1GiB\"",
     "[logs]\nlines-per-second = \"200\"",

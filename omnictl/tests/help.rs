@@ -18,6 +18,7 @@ fn every_command_explains_itself() {
         "stack",
         "start",
         "stop",
+        "pull",
         "restart",
         "wait",
         "deploy",

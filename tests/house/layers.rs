@@ -61,6 +61,7 @@ const CONFINED: &[Confined] = &[
             "worker/snapshot/src/content.rs",             // beside times of files, which are of the same clock
             "worker/snapshot/src/tree.rs",                // the same
             "worker/launcher/src/caches.rs",              // the same
+            "worker/weights/downloader/src/signature.rs", // a signature says when it was made
             "worker/launcher/src/main_loop/instances.rs", // the same, for caches.rs
             "worker/environment/src/build.rs",            // when an environment was made
             "worker/launcher/src/main_loop/builds.rs",    // since when a build waits or runs

@@ -28,7 +28,7 @@ pub use batching::{Batching, Cost};
 pub use env::{EnvName, EnvNameError};
 pub use generation::{AUTO, Capability, Chat, Generation, Render};
 pub use logs::{LogLevel, Logs};
-pub use program::{Engine, Entrypoint, EntrypointError, Kind, Model, Runtime, Weights};
+pub use program::{Engine, Entrypoint, EntrypointError, Kind, Model, Runtime, Weights, WeightsFile};
 pub(crate) use resources::DEFAULT_PIDS;
 pub use resources::{Access, GpuMode, Limits, Network, Resources};
 pub use scaling::{Scaling, Timeouts};

@@ -12,6 +12,7 @@ use toml::de::DeValue;
 use crate::kind::{Mismatch, absolute_path, choice, optional, parsed, string, url};
 use crate::python::PythonVersion;
 use crate::reader::Section;
+use crate::source::{Source, is_file_path};
 
 /// Longest entrypoint, in bytes.
 const ENTRYPOINT_LIMIT: usize = 200;
@@ -212,12 +213,56 @@ pub enum Engine {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Weights {
-    /// Where they come from: `s3://`, `https://` or `file://`.
+    /// Where they come from: `s3://`, `hf://`, `https://`, `http://` or `file://`.
     #[serde(serialize_with = "or_empty")]
     pub source: Option<String>,
-    /// SHA-256 of the weights, 64 hexadecimal digits.
+    /// SHA-256 of the one file that the source is, 64 hexadecimal digits.
     #[serde(serialize_with = "or_empty")]
     pub sha256: Option<String>,
+    /// Files to fetch; empty: all.
+    pub files: Vec<WeightsFile>,
+}
+
+/// File of weights, as a line of `sha256sum`: its SHA-256, two spaces, its path below the source; or the path alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WeightsFile {
+    /// Path below the source.
+    pub path: String,
+    /// SHA-256, 64 lower-case hexadecimal digits.
+    pub sha256: Option<String>,
+}
+
+/// A text that is no [`WeightsFile`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("its path is below the source, without `.`, `..`, empty parts and backslashes")]
+pub struct WeightsFileError;
+
+impl FromStr for WeightsFile {
+    type Err = WeightsFileError;
+
+    fn from_str(text: &str) -> Result<Self, WeightsFileError> {
+        let is_digest = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let (sha256, path) = match text.split_once("  ") {
+            Some((digest, path)) if is_digest(digest) => (Some(digest.to_ascii_lowercase()), path),
+            Some(_) | None => (None, text),
+        };
+        if is_file_path(path) { Ok(Self { path: path.to_owned(), sha256 }) } else { Err(WeightsFileError) }
+    }
+}
+
+impl fmt::Display for WeightsFile {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.sha256 {
+            Some(sha256) => write!(out, "{sha256}  {}", self.path),
+            None => out.write_str(&self.path),
+        }
+    }
+}
+
+impl Serialize for WeightsFile {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 impl Weights {
@@ -225,7 +270,14 @@ impl Weights {
         Self {
             source: section.get("source", optional(source), None),
             sha256: section.get("sha256", optional(sha256), None),
+            files: section.list("files", parsed("a line of `sha256sum`, or a path such as \"model.safetensors\"")),
         }
+    }
+
+    /// The source that they are fetched from; `None` where they are in a folder of the node or in the model's directory.
+    #[must_use]
+    pub fn fetched(&self) -> Option<Source> {
+        self.source.as_deref()?.parse().ok()
     }
 
     /// The folder of the node that they are in; it must be granted, see [`crate::node::Weights::granted`].
@@ -237,13 +289,17 @@ impl Weights {
 
 /// An address; the path of a folder is plain, without `.`, `..` and escapes.
 fn source(value: &DeValue<'_>) -> Result<String, Mismatch> {
-    let source = url(&["s3://", "https://", "file:///"])(value)?;
+    let source = url(&["s3://", "hf://", "https://", "http://", "file:///"])(value)?;
     let plain = |path: &str| !path.contains(['%', '?', '#']) && path.split('/').all(|part| part != "." && part != "..");
     match source.strip_prefix("file://") {
         Some(path) if !plain(path) => {
             Err(Mismatch::expected("`file://` and a plain absolute path, without `..` and `%`"))
         }
-        Some(_) | None => Ok(source),
+        Some(_) => Ok(source),
+        None => match source.parse::<Source>() {
+            Ok(parsed) => Ok(parsed.to_string()),
+            Err(error) => Err(Mismatch::expected("an address of weights").hint(&error)),
+        },
     }
 }
 

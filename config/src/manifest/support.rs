@@ -4,7 +4,8 @@
 //!
 //! Invariant: nothing a manifest asks for is silently ignored.
 
-use super::{Access, Capability, Chat, Cost, Engine, Entrypoint, GpuMode, Kind, Manifest, ZygoteUse};
+use super::{Access, Capability, Chat, Cost, Engine, Entrypoint, GpuMode, Kind, Manifest, Weights, ZygoteUse};
+use crate::source::Source;
 
 /// A value that is refused although it is well formed.
 pub(super) struct Refusal {
@@ -54,9 +55,7 @@ pub(super) fn contradictions(manifest: &Manifest) -> Vec<Refusal> {
         }
         Engine::OpenAi => refusals.extend(of_server(manifest)),
     }
-    if weights.sha256.is_some() && weights.source.is_none() {
-        refusals.push(Refusal::of("weights", "sha256", "there is no `weights.source` to verify: remove it"));
-    }
+    refusals.extend(of_weights(weights));
     if resources.gpu_mode == GpuMode::Sleep && runtime.engine != Engine::OpenAi {
         let reason = "only a server of engine = \"openai\" sleeps: remove it";
         refusals.push(Refusal::of("resources", "gpu-mode", reason));
@@ -131,17 +130,42 @@ fn of_server(manifest: &Manifest) -> Vec<Refusal> {
     refused.map(|(_, (section, key), reason)| Refusal::of(section, key, reason)).collect()
 }
 
+/// Keys of `[weights]` that contradict each other.
+fn of_weights(weights: &Weights) -> Vec<Refusal> {
+    let mut refusals = Vec::new();
+    if weights.sha256.is_some() && weights.source.is_none() {
+        refusals.push(Refusal::of("weights", "sha256", "there is no `weights.source` to verify: remove it"));
+    }
+    if !weights.files.is_empty() && weights.source.is_none() {
+        refusals.push(Refusal::of("weights", "files", "there is no `weights.source` to fetch them from: remove it"));
+    }
+    if !weights.files.is_empty() && weights.sha256.is_some() {
+        let reason = "`weights.sha256` is of a source that is one file, and `weights.files` lists several: remove it";
+        refusals.push(Refusal::of("weights", "sha256", reason));
+    }
+    let mut paths = std::collections::BTreeSet::new();
+    if let Some(twice) = weights.files.iter().find(|file| !paths.insert(&file.path)) {
+        let reason = format!("`{}` is there twice: remove one", twice.path.escape_debug());
+        refusals.push(Refusal::of("weights", "files", reason));
+    }
+    if weights.sha256.is_some() && matches!(weights.fetched(), Some(Source::Hub { .. })) {
+        let reason =
+            "a repository has several files: list those with their digests in `weights.files`, and remove this";
+        refusals.push(Refusal::of("weights", "sha256", reason));
+    }
+    refusals
+}
+
 /// Features that this version lacks.
 pub(super) fn lacking(manifest: &Manifest) -> Vec<Refusal> {
     let mut refusals = Vec::new();
-    if manifest.weights.source.is_some() && manifest.weights.folder().is_none() {
-        let reason = "fetching weights is not in this version: name a folder of the node that its configuration lists, as \
-                      `file:///…`, or put the files into the model's directory";
-        refusals.push(Refusal::of("weights", "source", reason));
-    }
-    if manifest.weights.folder().is_some() && manifest.weights.sha256.is_some() {
-        let reason = "the content of a folder is not verified in this version: remove it";
-        refusals.push(Refusal::of("weights", "sha256", reason));
+    for (key, is_there) in
+        [("sha256", manifest.weights.sha256.is_some()), ("files", !manifest.weights.files.is_empty())]
+    {
+        if manifest.weights.folder().is_some() && is_there {
+            let reason = "the content of a folder is not verified in this version: remove it";
+            refusals.push(Refusal::of("weights", key, reason));
+        }
     }
     refusals
 }

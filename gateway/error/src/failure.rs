@@ -129,10 +129,11 @@ pub enum Failure {
     /// Deadline passed.
     #[error("the request's deadline passed")]
     Deadline,
-    /// Deadline passed before the environment of the model was built.
+    /// Deadline passed before the environment of the model was built, or its weights were fetched.
     #[error("the request's deadline passed while {}", match build {
         BuildProgress::Queued => "the model waited for a place to build its environment",
         BuildProgress::Running => "the model's environment was being built",
+        BuildProgress::Fetching => "the model's weights were being fetched",
     })]
     DeadlineBuilding {
         /// How far the build was.
@@ -157,13 +158,15 @@ pub enum Failure {
     Cancelled,
 }
 
-/// How far the build of an environment is.
+/// How far the build of an environment and the download of weights are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BuildProgress {
     /// Waiting for one of the places for builds.
     Queued,
     /// Running.
     Running,
+    /// Done, or nothing to do; the weights are being fetched.
+    Fetching,
 }
 
 impl From<InvalidRequest> for Failure {

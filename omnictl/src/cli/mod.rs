@@ -126,6 +126,9 @@ Examples:
         #[arg(value_name = "MODEL")]
         model: ModelName,
     },
+    /// Build a model's environment and fetch its weights before its first request, and start nothing
+    #[command(after_help = LIFECYCLE)]
+    Pull(Lifecycle),
     /// Start a model now, also one that was stopped by hand
     #[command(after_help = LIFECYCLE)]
     Start(Lifecycle),

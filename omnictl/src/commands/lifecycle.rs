@@ -1,4 +1,4 @@
-//! `omnictl start`, `stop` and `restart`, and waiting for what they ask for.
+//! `omnictl pull`, `start`, `stop` and `restart`, and waiting for what they ask for.
 
 use omni_control_api::{Model, State};
 
@@ -13,6 +13,7 @@ use crate::output::Format;
 /// Action on a model.
 #[derive(Clone, Copy)]
 pub(super) enum Verb {
+    Pull,
     Start,
     Stop,
     Restart,
@@ -21,6 +22,7 @@ pub(super) enum Verb {
 impl Verb {
     fn route(self) -> &'static str {
         match self {
+            Self::Pull => "/pull",
             Self::Start => "/start",
             Self::Stop => "/stop",
             Self::Restart => "/restart",
@@ -40,7 +42,10 @@ enum Progress {
 fn progress(verb: Verb, model: &Model, before: &[String]) -> Progress {
     let mut ready = model.instances.iter().filter(|instance| instance.state == State::Ready);
     match (verb, model.state) {
-        (Verb::Stop, State::Stopped | State::Failed) => Progress::Done,
+        (Verb::Pull, State::Preparing) => Progress::Underway,
+        (Verb::Pull, State::Failed) => Progress::Failed,
+        (Verb::Pull, State::Starting | State::Ready | State::Draining | State::Stopped)
+        | (Verb::Stop, State::Stopped | State::Failed) => Progress::Done,
         (Verb::Stop, State::Preparing | State::Starting | State::Ready | State::Draining) => Progress::Underway,
         (Verb::Restart, State::Ready) if ready.any(|instance| before.contains(&instance.id)) => Progress::Underway,
         (Verb::Start | Verb::Restart, State::Ready) => Progress::Done,
@@ -56,7 +61,7 @@ fn progress(verb: Verb, model: &Model, before: &[String]) -> Progress {
 fn started_beside(verb: Verb, model: &Model) -> Option<String> {
     match verb {
         Verb::Restart => model.candidate().map(|candidate| candidate.version.clone()),
-        Verb::Start | Verb::Stop => None,
+        Verb::Pull | Verb::Start | Verb::Stop => None,
     }
 }
 
@@ -130,6 +135,7 @@ mod tests {
         use Progress::{Done, Failed, Underway};
         // In the order of `State::ALL`: preparing, starting, ready, draining, stopped, failed.
         for (verb, expected) in [
+            (Verb::Pull, [Underway, Done, Done, Done, Done, Failed]),
             (Verb::Start, [Underway, Underway, Done, Underway, Underway, Failed]),
             (Verb::Stop, [Underway, Underway, Underway, Underway, Done, Done]),
             (Verb::Restart, [Underway, Underway, Done, Underway, Underway, Failed]),

@@ -61,6 +61,7 @@ pub(crate) fn run(cli: Cli, out: Out<'_>) -> Result<Exit, Failure> {
         Command::Run(arguments) => on_node(run::run(context, &arguments)),
         Command::Logs(arguments) => on_node(logs::run(context, &arguments)),
         Command::Stack { model } => on_node(stack::run(context, &model)),
+        Command::Pull(arguments) => on_node(lifecycle::run(context, lifecycle::Verb::Pull, &arguments)),
         Command::Start(arguments) => on_node(lifecycle::run(context, lifecycle::Verb::Start, &arguments)),
         Command::Stop(arguments) => on_node(lifecycle::run(context, lifecycle::Verb::Stop, &arguments)),
         Command::Restart(arguments) => on_node(lifecycle::run(context, lifecycle::Verb::Restart, &arguments)),

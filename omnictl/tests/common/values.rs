@@ -22,6 +22,7 @@ pub(crate) fn node() -> Node {
         snapshot_bytes_limit: 4 << 30,
         require_hashes: false,
         weights_folders: Vec::new(),
+        weights_sources: Vec::new(),
         launcher_connected: true,
         launcher_old_protocol: None,
         buffered_bytes: 1536,

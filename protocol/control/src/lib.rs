@@ -13,7 +13,7 @@
 //! | `GET /v1/models/{model}/manifest` | the effective manifest, as JSON |
 //! | `GET /v1/models/{model}/history` | [`History`] |
 //! | `GET /v1/models/{model}/explain` | [`Explain`] |
-//! | `POST /v1/models/{model}/start`, `/stop`, `/restart` | [`Model`] after the request was taken |
+//! | `POST /v1/models/{model}/pull`, `/start`, `/stop`, `/restart` | [`Model`] after the request was taken |
 //! | `POST /v1/models/{model}/rollback?to=VERSION` | [`Model`] after the request was taken |
 //! | `POST /v1/models/{model}/run` | as `POST /ai/run/{model}` of the data listener |
 //! | `POST /v1/models/{model}/stack` | one [`LogEntry`] a line: where the threads of its instances are |
@@ -74,6 +74,9 @@ pub struct Node {
     /// Folders that models may have their weights in.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub weights_folders: Vec<String>,
+    /// Sources that weights may be fetched from, by the beginning of their addresses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub weights_sources: Vec<String>,
     /// True while the launcher answers; without it no instance can start.
     pub launcher_connected: bool,
     /// The version of the launcher's protocol when that is older than the scheduler's: it was not replaced yet.

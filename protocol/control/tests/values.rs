@@ -65,6 +65,7 @@ fn node() -> Node {
         snapshot_bytes_limit: 4 << 30,
         require_hashes: false,
         weights_folders: vec!["/srv/weights".into()],
+        weights_sources: vec!["hf://meta-llama".into()],
         launcher_connected: true,
         launcher_old_protocol: None,
         buffered_bytes: 0,

@@ -54,6 +54,9 @@ pub enum ToLauncher {
         interpreter: Option<String>,
         /// Install nothing but files that `requirements.txt` has a hash of. The node's configuration can ask for it, too.
         require_hashes: bool,
+        /// Weights to fetch meanwhile, unless the node has them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        weights: Option<WeightsRequest>,
     },
     /// The model does not wait for the environment of a snapshot any more. Its `Prepare` is not answered from now on, and a
     /// build that no other model waits for ends.
@@ -127,11 +130,52 @@ pub struct StartSpec {
     /// Make it from the zygote of its generation; `None`: as a process that shares nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zygote: Option<ZygoteSpec>,
-    /// The folder of its weights, in one that the node's configuration lists.
+    /// Where its weights are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub weights: Option<PathBuf>,
+    pub weights: Option<WeightsPlace>,
     /// Stays with the worker and comes back in `Welcome`, unread.
     pub note: String,
+}
+
+/// Weights of a content that the node fetches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WeightsRequest {
+    /// Address, as the manifest has it.
+    pub source: String,
+    /// SHA-256 of a source that is one file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// Files to fetch, by their paths below the source, each with its SHA-256 or an empty text; empty: all.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, String>,
+}
+
+/// Where the weights of an instance are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum WeightsPlace {
+    /// In a folder of the node, in one that its configuration lists.
+    Folder {
+        /// Absolute path.
+        path: PathBuf,
+    },
+    /// Fetched by the `Prepare` of its content.
+    Fetched,
+}
+
+/// Stage of fetching a content's weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "stage", rename_all = "kebab-case")]
+pub enum WeightsStage {
+    /// Other weights are fetched first, or the source is asked what there is.
+    Waits,
+    /// Fetching.
+    Fetches {
+        /// Bytes that are on the disk.
+        done: u64,
+        /// Bytes of all files.
+        total: u64,
+    },
 }
 
 /// Engine of an instance, with all that it needs to serve a content.
@@ -328,14 +372,21 @@ pub enum FromLauncher {
         /// From source.
         source: BuildCounts,
     },
-    /// The environment is there.
+    /// Stage of fetching weights, sent on each change, once a second at most.
+    Weights {
+        /// For which snapshot.
+        snapshot: SnapshotDigest,
+        /// The stage.
+        stage: WeightsStage,
+    },
+    /// The environment is there, and so are the weights.
     Prepared {
         /// For which snapshot.
         snapshot: SnapshotDigest,
         /// Key, for `Start`.
         environment: EnvironmentKey,
     },
-    /// The environment cannot be made.
+    /// The environment cannot be made, or the weights cannot be fetched.
     PrepareFailed {
         /// For which snapshot.
         snapshot: SnapshotDigest,

@@ -15,7 +15,7 @@ use omni_node_protocol::instance::{
 };
 use omni_node_protocol::launcher::{
     BuildCounts, BuildKind, BuildStage, EngineSpec, FromLauncher, GpuMode, GpuSpec, Holder, Serves, StartSpec,
-    ToLauncher, ZygoteSpec,
+    ToLauncher, WeightsPlace, WeightsRequest, WeightsStage, ZygoteSpec,
 };
 use omni_node_protocol::takeover::{FromSuccessor, Listener, ToSuccessor};
 use omni_node_protocol::zygote::{FromZygote, FromZygoteWorker, ToZygote, ToZygoteWorker};
@@ -160,14 +160,35 @@ fn launcher() {
     };
     let zygote = ZygoteSpec { preload: vec!["numpy".into()], memory_bytes: 2 << 30, startup_ms: 120_000 };
     let with_zygote = StartSpec { zygote: Some(zygote), ..start.clone() };
-    let with_gpu = StartSpec { gpu: Some(gpu()), weights: Some("/srv/weights/llama".into()), ..start.clone() };
+    let with_gpu = StartSpec {
+        gpu: Some(gpu()),
+        weights: Some(WeightsPlace::Folder { path: "/srv/weights/llama".into() }),
+        ..start.clone()
+    };
     let prepare = |interpreter, require_hashes| ToLauncher::Prepare {
         model: "cowsay".into(),
         snapshot: snapshot(),
         python: "3.11".into(),
         interpreter,
         require_hashes,
+        weights: None,
     };
+    let fetching = ToLauncher::Prepare {
+        model: "cowsay".into(),
+        snapshot: snapshot(),
+        python: "3.11".into(),
+        interpreter: None,
+        require_hashes: false,
+        weights: Some(WeightsRequest {
+            source: "s3://bucket/llama".into(),
+            sha256: Some("ef".repeat(32)),
+            files: BTreeMap::from([
+                ("model.safetensors".into(), "ef".repeat(32)),
+                ("config.json".into(), String::new()),
+            ]),
+        }),
+    };
+    let fetched = StartSpec { weights: Some(WeightsPlace::Fetched), ..start.clone() };
     insta::assert_snapshot!(
         "to_launcher",
         lines(&[
@@ -178,10 +199,12 @@ fn launcher() {
             prepare(None, false),
             prepare(Some("/opt/venv/bin/python".into()), false),
             prepare(None, true),
+            fetching,
             ToLauncher::Unprepare { model: "cowsay".into(), snapshot: snapshot() },
             ToLauncher::Start(Box::new(start)),
             ToLauncher::Start(Box::new(with_gpu)),
             ToLauncher::Start(Box::new(with_zygote)),
+            ToLauncher::Start(Box::new(fetched)),
             ToLauncher::Kill { instance: instance() },
             ToLauncher::EndZygotes { model: "cowsay".into() },
             ToLauncher::OpenFiles { snapshot: snapshot() },
@@ -212,6 +235,8 @@ fn launcher() {
         failed("the build did not end", false, Some(900_000)),
         FromLauncher::Build { snapshot: snapshot(), stage: waits },
         FromLauncher::Build { snapshot: snapshot(), stage: BuildStage::Runs { kind: BuildKind::Wheels } },
+        FromLauncher::Weights { snapshot: snapshot(), stage: WeightsStage::Waits },
+        FromLauncher::Weights { snapshot: snapshot(), stage: WeightsStage::Fetches { done: 1, total: 4 } },
         FromLauncher::Builds {
             wheels: BuildCounts { running: 1, waiting: 0 },
             source: BuildCounts { running: 2, waiting: 3 },

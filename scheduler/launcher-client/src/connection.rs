@@ -269,6 +269,10 @@ impl Connection<'_> {
                 let waiting = self.handle.routes().waiting(&snapshot);
                 send_all(waiting, || ModelEvent::BuildStage(snapshot.clone(), stage.clone())).await;
             }
+            FromLauncher::Weights { snapshot, stage } => {
+                let waiting = self.handle.routes().waiting(&snapshot);
+                send_all(waiting, || ModelEvent::WeightsStage(snapshot.clone(), stage)).await;
+            }
             FromLauncher::Builds { wheels, source } => self.handle.builds.set(wheels, source),
             FromLauncher::Prepared { snapshot, environment } => {
                 let waiting = self.handle.routes().take_waiting(&snapshot);

@@ -2,7 +2,7 @@
 
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::{EnvironmentKey, InstanceId, SnapshotDigest};
-use omni_node_protocol::launcher::BuildStage;
+use omni_node_protocol::launcher::{BuildStage, WeightsStage};
 use std::time::Duration;
 
 /// Event for a model.
@@ -12,7 +12,9 @@ pub enum ModelEvent {
     BuildLine(SnapshotDigest, String),
     /// Stage of the build of an environment.
     BuildStage(SnapshotDigest, BuildStage),
-    /// An environment is ready.
+    /// Stage of fetching weights.
+    WeightsStage(SnapshotDigest, WeightsStage),
+    /// An environment is ready, and so are the weights.
     Prepared(SnapshotDigest, EnvironmentKey),
     /// An environment cannot be built.
     PrepareFailed {

@@ -6,7 +6,7 @@ use crate::metrics::BuildMetrics;
 use crate::routes::{NodeFiles, Route, Routes};
 use omni_config::name::ModelName;
 use omni_node_protocol::id::{InstanceId, SnapshotDigest};
-use omni_node_protocol::launcher::{StartSpec, ToLauncher, VERSIONS};
+use omni_node_protocol::launcher::{StartSpec, ToLauncher, VERSIONS, WeightsRequest};
 use omni_task::Mailbox;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 /// Capacity of the outbox.
 const OUTBOX: usize = 1024;
 
-/// Request for the environment of a content.
+/// Request for the environment and the weights of a content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvironmentRequest {
     /// Model that it is for.
@@ -29,6 +29,8 @@ pub struct EnvironmentRequest {
     pub interpreter: Option<PathBuf>,
     /// Every requirement must have a hash.
     pub require_hashes: bool,
+    /// Weights to fetch.
+    pub weights: Option<WeightsRequest>,
 }
 
 /// Handle of the launcher. Clones share it.
@@ -72,11 +74,11 @@ impl LauncherHandle {
     /// # Errors
     /// The launcher cannot be asked: no reply will come.
     pub fn prepare(&self, request: EnvironmentRequest, mailbox: &Mailbox<ModelEvent>) -> Result<(), LauncherError> {
-        let EnvironmentRequest { model, snapshot, python, interpreter, require_hashes } = request;
+        let EnvironmentRequest { model, snapshot, python, interpreter, require_hashes, weights } = request;
         self.routes().preparing.entry(snapshot.clone()).or_default().push(mailbox.clone());
         let interpreter = interpreter.map(|path| path.to_string_lossy().into_owned());
         let (model, content) = (model.into(), snapshot.clone());
-        let message = ToLauncher::Prepare { model, snapshot: content, python, interpreter, require_hashes };
+        let message = ToLauncher::Prepare { model, snapshot: content, python, interpreter, require_hashes, weights };
         if !self.connected() || self.outbox.try_send(message).is_err() {
             self.routes().stop_waiting(&snapshot, mailbox);
             return Err(LauncherError::Silent);

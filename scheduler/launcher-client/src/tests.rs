@@ -25,6 +25,7 @@ fn request() -> EnvironmentRequest {
         python: "3.11".into(),
         interpreter: None,
         require_hashes: false,
+        weights: None,
     }
 }
 

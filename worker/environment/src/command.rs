@@ -15,7 +15,7 @@ const ASKED_EVERY: Duration = Duration::from_secs(1);
 
 /// How a program ended.
 #[derive(Debug)]
-pub(crate) struct Finished {
+pub struct Finished {
     /// Exit code; `None` when a signal ended the program.
     pub code: Option<i32>,
     /// Exit status in words, for a program that wrote nothing: "exit status: 1", "signal: 9 (SIGKILL)".

@@ -25,12 +25,13 @@ mod uv;
 mod verdict;
 
 pub use build::Builder;
-pub use command::CommandError;
+pub use command::{CommandError, Finished};
 pub use interpreter::find as find_interpreter;
 pub use package::{ENGINE, INSIDE, Package};
 pub use plan::{Ended, Plan as BuildPlan};
 pub use record::Record;
-pub use sandboxed_command::{GROUPS, Sandboxes, processors};
+pub use room::check as check_room;
+pub use sandboxed_command::{GROUPS, SandboxedCommand, SandboxedCommandError, Sandboxes, processors};
 pub use uv::{find as find_uv, version};
 
 use interpreter::{Interpreter, InterpreterError, Question};
@@ -41,7 +42,6 @@ use omni_config::requirements::{names_packages_alone, requires, statements};
 use omni_config::{Foreign, PythonVersion};
 use omni_log::Kind;
 use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
-use sandboxed_command::SandboxedCommand;
 use std::collections::HashMap;
 use std::fs;
 use std::io;

@@ -18,7 +18,10 @@ struct Amount {
 
 /// Checks that builds may write to the file system of `dir`, or explains why not. A file system that does not report
 /// its size is not checked further.
-pub(super) fn check(dir: &Path) -> Result<(), String> {
+///
+/// # Errors
+/// How much is left, and what to do.
+pub fn check(dir: &Path) -> Result<(), String> {
     let Ok(disk) = statvfs(dir) else { return Ok(()) };
     let block = disk.fragment_size();
     let bytes = Amount { left: disk.blocks_available() * block, all: disk.blocks() * block };

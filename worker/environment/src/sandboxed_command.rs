@@ -24,30 +24,33 @@ pub struct Sandboxes {
 }
 
 /// Command to run in a sandbox: program, files, user.
-pub(super) struct SandboxedCommand {
+pub struct SandboxedCommand {
     /// Absolute path of the program inside, then its arguments.
-    pub(super) argv: Vec<String>,
+    pub argv: Vec<String>,
     /// Beside what a sandbox always has.
-    pub(super) binds: Vec<Bind>,
+    pub binds: Vec<Bind>,
     /// Beside what every command gets.
-    pub(super) env: Vec<(String, String)>,
+    pub env: Vec<(String, String)>,
     /// Working directory.
-    pub(super) cwd: &'static str,
+    pub cwd: &'static str,
     /// User and group.
-    pub(super) uid: u32,
+    pub uid: u32,
     /// Access to the host's network.
-    pub(super) network: bool,
+    pub network: bool,
     /// Size of `/tmp` and of `/dev/shm`.
-    pub(super) tmp_bytes: u64,
+    pub tmp_bytes: u64,
 }
 
 /// A command did not come to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxedCommandError {
+    /// No control group.
     #[error("cannot make its control group")]
     Cgroup(#[from] omni_cgroup::Error),
+    /// No specification.
     #[error("cannot write its sandbox")]
     Spec(#[from] serde_json::Error),
+    /// The command did not end by itself.
     #[error(transparent)]
     Run(#[from] CommandError),
 }
@@ -64,9 +67,18 @@ impl Sandboxes {
         Self { driver, worker, limits }
     }
 
+    /// Sandboxes with other bounds.
+    #[must_use]
+    pub fn with_limits(&self, limits: Limits) -> Self {
+        Self { limits, ..self.clone() }
+    }
+
     /// Runs a command. No process that it started is left when this returns; `name` is that of its groups, behind
     /// [`GROUPS`], and must be unique meanwhile.
-    pub(super) fn run(
+    ///
+    /// # Errors
+    /// It could not be run, took longer than `limit`, or `may_go_on` ended it.
+    pub fn run(
         &self,
         name: &str,
         command: SandboxedCommand,

@@ -6,6 +6,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use omni_environment::{Ended, Failure, Plan, PlanJob};
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::{EnvironmentKey, InstanceId, SnapshotDigest};
+use omni_weights::{Digest, Report};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -28,6 +29,10 @@ pub(super) enum Event {
     BuildLine { key: EnvironmentKey, line: String },
     /// A build ended.
     BuildEnded { key: EnvironmentKey, ended: Ended },
+    /// The downloader of weights reported something.
+    WeightsReport { key: Digest, report: Report },
+    /// A downloader of weights ended, and its files are taken over.
+    WeightsEnded { key: Digest, result: Result<Digest, Failure> },
     /// A start ended.
     Started { instance: InstanceId, result: Result<Running, String> },
     /// The start of a zygote ended.

@@ -40,6 +40,7 @@ mod throttle;
 mod uids;
 mod variables;
 mod watch;
+mod weights;
 mod zygotes;
 
 pub use error::LauncherError;

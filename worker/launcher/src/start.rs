@@ -15,7 +15,7 @@ use omni_cgroup::{CgroupPaths, Driver, GroupName, Limits, Part};
 use omni_config::{GpuUuid, ModelName, NodeConfig};
 use omni_engine_protocol::control::{Boot, EngineBoot};
 use omni_environment::{ENGINE, INSIDE, Package, Record};
-use omni_node_protocol::launcher::{EngineSpec, GpuMode, StartSpec};
+use omni_node_protocol::launcher::{EngineSpec, GpuMode, StartSpec, WeightsPlace};
 use omni_process::SealedProgram;
 use omni_process::pidfd;
 use omni_sandbox::WEIGHTS;
@@ -142,7 +142,9 @@ pub(super) fn check(spec: &StartSpec, config: &NodeConfig) -> Result<ModelName, 
     if let Some((name, _)) = bad {
         return Err(Refused::Env(name.chars().take(80).collect()));
     }
-    if let Some(path) = spec.weights.as_ref().filter(|path| granted(path, config).is_none()) {
+    if let Some(WeightsPlace::Folder { path }) = &spec.weights
+        && granted(path, config).is_none()
+    {
         return Err(Refused::Weights(path.to_string_lossy().chars().take(80).collect()));
     }
     if spec.host_network && !config.allows_host_access(&name) {

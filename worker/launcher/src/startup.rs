@@ -8,7 +8,7 @@ use super::event::{self, Event};
 use super::gpu::Gpus;
 use super::instances::Instances;
 use super::links::Links;
-use super::main_loop::{EndState, JOBS, Launcher, Models, Preparation, Snapshots, Threads};
+use super::main_loop::{EndState, JOBS, Launcher, Models, Preparation, Snapshots, Threads, Weights};
 use super::runtime_dir::RuntimeDir;
 use super::scheduler::Scheduler;
 use super::settings::Settings;
@@ -17,6 +17,7 @@ use super::throttle::disks::Disks;
 use super::throttle::processors;
 use super::uids::UidSlots;
 use super::watch::Watch;
+use super::weights::Fetcher;
 use super::zygotes::Zygotes;
 use super::{Ended, folders, lock, open_files};
 use nix::errno::Errno;
@@ -81,6 +82,7 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let environment = settings.environments();
     let sandboxes = Sandboxes::new(&environment, Arc::clone(&driver), worker);
     let planner = Planner::new(&environment, package, sandboxes.clone());
+    let fetcher = Fetcher::open(&settings, &sandboxes).map_err(at("use the weights of", &settings.cache_dir))?;
     let builder = Arc::new(Builder::new(&environment, sandboxes));
     let watch_end = watch.end();
     spawn("watch", move || watch.run())?;
@@ -98,6 +100,7 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
         models: Models { catalog: Catalog::default(), rescan },
         snapshots: Snapshots::new(store).map_err(at("start the thread", Path::new("flush")))?,
         preparation: Preparation::new(environments, plans, builder, settings.build_places()),
+        weights: Weights::new(fetcher),
         instances: adopted.instances,
         zygotes: adopted.zygotes,
         zygote_dir: adopted.zygote_dir,

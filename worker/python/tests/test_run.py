@@ -286,7 +286,7 @@ def test_weights_are_the_folder_that_the_manifest_names(tmp_path):
     (directory / "omni.toml").write_text('[weights]\nsource = "s3://bucket/llama"\n')
     remote = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=20, check=False)
     assert remote.returncode == 1
-    assert "omni.toml: `weights.source` (line 2): fetching weights is not in this version" in remote.stderr
+    assert "omni.toml: `weights.source` (line 2): only a node fetches weights" in remote.stderr
 
 
 def test_the_command_line():

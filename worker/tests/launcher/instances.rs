@@ -92,7 +92,10 @@ fn requests_beyond_what_the_node_gives_are_refused() {
         let engine = EngineSpec::OpenAi { environment: environment.clone(), command };
         omni_node_protocol::launcher::StartSpec { engine, ..good() }
     };
-    let weights = |path: &str| omni_node_protocol::launcher::StartSpec { weights: Some(path.into()), ..good() };
+    let weights = |path: &str| omni_node_protocol::launcher::StartSpec {
+        weights: Some(omni_node_protocol::launcher::WeightsPlace::Folder { path: path.into() }),
+        ..good()
+    };
     let table = [
         (weights("/etc"), "in no folder that the launcher knows"),
         (weights("/srv/weights/../../etc"), "in no folder that the launcher knows"),

@@ -270,6 +270,7 @@ impl Scheduler {
             python: "3.11".to_owned(),
             interpreter: interpreter.map(str::to_owned),
             require_hashes: false,
+            weights: None,
         });
         let mut lines = Vec::new();
         loop {

@@ -1,4 +1,4 @@
-//! `source` in `[weights]` of `omni.toml`: may the model have that folder of the node, and is it there?
+//! `source` in `[weights]` of `omni.toml`: may the model have that folder of the node or that source, and is the folder there?
 //!
 //! Only a node knows. Without one the folder is looked for here, and one that is not here is no finding: it is where the
 //! model will run that it is needed.
@@ -15,6 +15,17 @@ use crate::output::note;
 
 /// `listed`: the folders of the node that takes the model, on this machine.
 pub(super) fn check(dir: &Path, manifest: &Manifest, listed: Option<&Weights>) -> Option<Finding> {
+    if let (Some(source), Some(listed)) = (manifest.weights.fetched(), listed) {
+        let path = dir.join("omni.toml");
+        return listed.rule(&source).is_none().then(|| {
+            Finding::at(
+                &path,
+                line_of(&path, "[weights]", "source"),
+                format!("`weights.source`: weights of this node may not be fetched from {source}"),
+                "the operator has to list it, or a beginning of it, under [weights.sources] of the node's configuration",
+            )
+        });
+    }
     let folder = manifest.weights.folder()?;
     let missing = match fs::metadata(folder) {
         Ok(found) => !found.is_dir(),

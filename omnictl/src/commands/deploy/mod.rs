@@ -7,7 +7,7 @@ mod publish;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use omni_config::node::{Snapshots, Weights};
+use omni_config::node::{Snapshots, SourceRule, Weights};
 use omni_config::{ByteSize, ModelName};
 use omni_control_api::{Model, Node};
 
@@ -31,7 +31,16 @@ pub(super) async fn run(context: &mut Context<'_>, arguments: &Deploy) -> Result
         return Err(Failure::NotPublished { model: name, reason });
     }
     let bounds = Snapshots { files: node.snapshot_files_limit, bytes: ByteSize::from_bytes(node.snapshot_bytes_limit) };
-    let folders = Weights { folders: node.weights_folders.iter().map(PathBuf::from).collect() };
+    let folders = Weights {
+        folders: node.weights_folders.iter().map(PathBuf::from).collect(),
+        // Prefixes that this program does not understand grant nothing here, and the node decides.
+        sources: node
+            .weights_sources
+            .iter()
+            .filter_map(|prefix| Some((prefix.parse().ok()?, SourceRule::default())))
+            .collect(),
+        ..Weights::default()
+    };
     let findings = check::of_content(&dir, &bounds, node.require_hashes, Some(&folders))?;
     if !findings.is_empty() {
         check::show(context, &findings)?;

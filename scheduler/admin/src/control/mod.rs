@@ -147,6 +147,7 @@ async fn answer(
                 let model = find(node, name).await?;
                 Ok(control.run.run(Listener::Control, (model.name.as_str(), None), request).await)
             }
+            ModelEndpoint::Pull => order(node, name, AdminCommand::Pull).await,
             ModelEndpoint::Start => order(node, name, AdminCommand::Start).await,
             ModelEndpoint::Stop => order(node, name, AdminCommand::Stop).await,
             ModelEndpoint::Restart => order(node, name, AdminCommand::Restart).await,
@@ -189,6 +190,7 @@ fn node_view(control: &Control) -> api::Node {
         snapshot_bytes_limit: config.snapshots.bytes.bytes(),
         require_hashes: config.python.require_hashes,
         weights_folders: config.weights.folders.iter().map(|path| path.display().to_string()).collect(),
+        weights_sources: config.weights.sources.keys().map(|prefix| prefix.as_str().to_owned()).collect(),
         launcher_connected: node.launcher.connected(),
         launcher_old_protocol: node.launcher.old_protocol(),
         buffered_bytes: control.budget.reserved(),
@@ -267,7 +269,7 @@ async fn order(node: &Node, name: &str, order: AdminCommand) -> Result<Response<
 /// Advice for a command that a single model refuses: it runs for as long as its service.
 fn single_instead(order: &AdminCommand) -> Option<&'static str> {
     match order {
-        AdminCommand::Start | AdminCommand::Restart => None,
+        AdminCommand::Pull | AdminCommand::Start | AdminCommand::Restart => None,
         AdminCommand::Stop => Some("it is kept running; stop the service itself"),
         AdminCommand::RollBack(_) => {
             Some("it runs what its directory had when the service began; change that, then `omnictl upgrade`")

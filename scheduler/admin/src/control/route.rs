@@ -47,6 +47,8 @@ pub(super) enum ModelEndpoint {
     Explain,
     /// Request to the model.
     Run,
+    /// Command to prepare the model.
+    Pull,
     /// Command to start the model.
     Start,
     /// Command to stop the model.
@@ -77,6 +79,7 @@ const ENDPOINTS: &[(&str, ModelEndpoint)] = &[
     ("/history", ModelEndpoint::History),
     ("/explain", ModelEndpoint::Explain),
     ("/run", ModelEndpoint::Run),
+    ("/pull", ModelEndpoint::Pull),
     ("/start", ModelEndpoint::Start),
     ("/stop", ModelEndpoint::Stop),
     ("/restart", ModelEndpoint::Restart),
@@ -120,6 +123,7 @@ impl<'a> Route<'a> {
                 | ModelEndpoint::Logs
                 | ModelEndpoint::History
                 | ModelEndpoint::Explain
+                | ModelEndpoint::Pull
                 | ModelEndpoint::Start
                 | ModelEndpoint::Stop
                 | ModelEndpoint::Restart
@@ -150,6 +154,7 @@ impl<'a> Route<'a> {
                 // A request starts models, and bypasses the tokens of the data listener.
                 ModelEndpoint::Run
                 | ModelEndpoint::Stack
+                | ModelEndpoint::Pull
                 | ModelEndpoint::Start
                 | ModelEndpoint::Stop
                 | ModelEndpoint::Restart

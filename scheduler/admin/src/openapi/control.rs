@@ -85,6 +85,12 @@ const OPERATIONS: &[Operation] = &[
         "Why the model has as many instances as it has",
         &[Content::json::<Explain>()],
     ),
+    Operation::post(
+        "/v1/models/{model}/pull",
+        "Build the environment and fetch the weights, and start nothing",
+        &[],
+        MODEL,
+    ),
     Operation::post("/v1/models/{model}/start", "Start now and stay startable", &[], MODEL),
     Operation::post("/v1/models/{model}/stop", "Drain, stop, and stay stopped until a start", &[], MODEL),
     Operation::post("/v1/models/{model}/restart", "New instances in place of those that run", &[], MODEL),

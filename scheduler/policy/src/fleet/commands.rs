@@ -44,6 +44,14 @@ impl Fleet {
         self.generations.values_mut().for_each(GenerationState::reset_backoff);
     }
 
+    /// Prepares the newest generation, also of a model that is held: its next start finds all that it needs.
+    pub(super) fn on_pull(&mut self) {
+        self.pulled = self.candidate().or(self.serving).filter(|_| self.target != Target::Removed);
+        if let Some(record) = self.pulled.and_then(|generation| self.generations.get_mut(&generation)) {
+            record.reset_backoff();
+        }
+    }
+
     pub(super) fn on_stop(&mut self) {
         self.held = true;
         (self.start_requested, self.start_needed) = (false, false);

@@ -127,6 +127,8 @@ pub enum Event {
     Recovered(InstanceNumber),
     /// The connection to the launcher is lost: no pending answer will come.
     LauncherLost,
+    /// Command to prepare the newest content, and to start nothing for it.
+    Pull,
     /// Command to start the model.
     Start,
     /// Command to stop the model and hold it.

@@ -84,6 +84,8 @@ pub struct Fleet {
     /// Last use of the model: the end of a request, a command, a deployment.
     used_at: Moment,
     held: bool,
+    /// A command asked for this generation's environment and weights, though nothing may be started.
+    pulled: Option<Generation>,
     deaths: u64,
     /// Deaths of serving generations since this policy began, without those for stuck handlers.
     failures: u64,
@@ -121,6 +123,7 @@ impl Fleet {
             failed_unrequested: false,
             used_at: Moment::ZERO,
             held,
+            pulled: None,
             deaths,
             failures: 0,
         }
@@ -171,6 +174,7 @@ impl Fleet {
                 if let Some(record) = self.generations.get_mut(&generation) {
                     record.prepared();
                 }
+                self.pulled = self.pulled.filter(|pulled| *pulled != generation);
             }
             Event::PrepareFailed { generation, permanent } => {
                 if self.generations.get_mut(&generation).is_some_and(GenerationState::on_preparation_failed) {
@@ -215,6 +219,7 @@ impl Fleet {
             Event::Recovered(number) => self.on_recovered(number),
             // A start without an answer ends like one that was never requested.
             Event::LauncherLost => self.generations.values_mut().for_each(|record| record.launcher_lost(now)),
+            Event::Pull => self.on_pull(),
             Event::Start => self.on_start(now),
             Event::Stop => self.on_stop(),
             Event::Restart => self.on_restart(now, actions),

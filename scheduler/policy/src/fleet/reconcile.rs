@@ -40,6 +40,7 @@ impl Fleet {
         {
             self.start_missing(candidate.generation, now, actions);
         }
+        self.prepare_pulled(actions);
         self.forget(actions);
     }
 
@@ -140,13 +141,41 @@ impl Fleet {
         }
     }
 
+    /// Prepares a generation that a command asked for; once, whatever comes of it.
+    fn prepare_pulled(&mut self, actions: &mut Vec<Action>) {
+        let Some(generation) = self.pulled else { return };
+        let known = [self.serving, self.candidate()].contains(&Some(generation));
+        let Some(record) = self.generations.get_mut(&generation).filter(|_| known) else {
+            self.pulled = None;
+            return;
+        };
+        match record.start_state {
+            StartState::Unprepared => {
+                if record.prepare() {
+                    actions.push(Action::Prepare(generation));
+                }
+            }
+            StartState::Preparing => {}
+            StartState::Prepared
+            | StartState::BackingOff { .. }
+            | StartState::Refused
+            | StartState::NoCapacity { .. } => self.pulled = None,
+        }
+    }
+
     /// Forgets generations that are not needed any more. An environment that no instance uses may be swept away, so it
     /// is requested again when needed; a preparation that is not needed is cancelled.
     fn forget(&mut self, actions: &mut Vec<Action>) {
         let known = [self.serving, self.candidate(), self.previous];
         let unused =
             |generation: &Generation| self.live(*generation) == 0 && (self.held || self.missing(*generation) == 0);
-        let unused: Vec<_> = self.generations.keys().copied().filter(unused).collect();
+        let unused: Vec<_> = self
+            .generations
+            .keys()
+            .copied()
+            .filter(|generation| self.pulled != Some(*generation))
+            .filter(unused)
+            .collect();
         for generation in unused {
             if self.generations.get_mut(&generation).is_some_and(GenerationState::cancel_preparation) {
                 actions.push(Action::CancelPreparation(generation));

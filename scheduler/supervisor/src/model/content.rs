@@ -2,16 +2,15 @@
 
 use omni_capacity::need;
 use omni_config::Foreign;
-use omni_config::manifest::{Access, Engine, LogLevel, MOST_SAID, Manifest, TooLarge};
+use omni_config::manifest::{Access, Engine, LogLevel, MOST_SAID, Manifest, TooLarge, WeightsFile};
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
 use omni_engine_protocol::packet::MAX_PACKET;
 use omni_launcher_client::EnvironmentRequest;
 use omni_node_protocol::id::{EnvironmentKey, InstanceId, SnapshotDigest};
-use omni_node_protocol::launcher::{EngineSpec, StartSpec, ZygoteSpec};
+use omni_node_protocol::launcher::{EngineSpec, StartSpec, WeightsPlace, WeightsRequest, ZygoteSpec};
 use omni_policy::fleet::Settings;
 use std::collections::BTreeMap;
-use std::path::Path;
 
 // The rest of a message is for what the node adds: names and numbers, a card, the reason why a start failed.
 const _: () = assert!(MOST_SAID + 16 * 1024 <= MAX_PACKET, "a manifest fits into a message");
@@ -62,6 +61,12 @@ impl Content {
             return Err(format!(
                 "`{asked}` is in no folder that models may have their weights in: the operator has to list one under \
                  `[weights] folders` of the node's configuration"
+            ));
+        }
+        if let Some(source) = manifest.weights.fetched().filter(|source| node.weights.rule(source).is_none()) {
+            return Err(format!(
+                "`weights.source = \"{source}\"` is no source that weights may be fetched from: the operator has to list it, or a \
+                 beginning of it, under `[weights.sources]` of the node's configuration"
             ));
         }
         if manifest.limits.body_handover && !node.allows_body_handover(name) {
@@ -133,7 +138,17 @@ impl Content {
             python: self.manifest.runtime.python.to_string(),
             interpreter: self.manifest.runtime.interpreter.clone(),
             require_hashes: self.manifest.python.require_hashes,
+            weights: self.weights_request(),
         }
+    }
+
+    /// Request for the weights that the node fetches.
+    fn weights_request(&self) -> Option<WeightsRequest> {
+        let weights = &self.manifest.weights;
+        let source = weights.fetched()?.to_string();
+        let digest = |file: &WeightsFile| (file.path.clone(), file.sha256.clone().unwrap_or_default());
+        let files = weights.files.iter().map(digest).collect();
+        Some(WeightsRequest { source, sha256: weights.sha256.clone(), files })
     }
 
     /// Request for an instance of this content.
@@ -175,7 +190,10 @@ impl Content {
                 memory_bytes: memory.bytes(),
                 startup_ms: u64::try_from(manifest.timeouts.startup.as_millis()).unwrap_or(u64::MAX),
             }),
-            weights: manifest.weights.folder().map(Path::to_owned),
+            weights: match manifest.weights.folder() {
+                Some(path) => Some(WeightsPlace::Folder { path: path.to_owned() }),
+                None => manifest.weights.fetched().map(|_| WeightsPlace::Fetched),
+            },
             note: self.text.clone().unwrap_or_default(),
         }
     }

@@ -130,6 +130,8 @@ pub struct Adoption {
 /// A command of an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdminCommand {
+    /// Prepare the newest content, and start nothing for it.
+    Pull,
     /// Start now, whatever the load.
     Start,
     /// Stop, and stay stopped until `Start`.

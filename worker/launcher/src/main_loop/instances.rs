@@ -50,6 +50,7 @@ impl Launcher {
             .environments
             .record(spec.engine.environment())
             .ok_or("its environment is not there: prepare it first")?;
+        let weights = self.weights_of(&spec)?;
         let running = self.instances.models().filter_map(caches::file_name).collect();
         let caches = Caches::new(self.context.settings.caches());
         spec.cache_bytes =
@@ -64,7 +65,6 @@ impl Launcher {
             "the instance exists, or all user ids are in use (`uid-count` in [node] of the node's configuration)",
         )?;
         let id = spec.instance.clone();
-        let weights = spec.weights.as_deref().and_then(|path| start::granted(path, &self.context.settings.config));
         let mut start =
             Start { spec, name, uid, snapshot, weights, environment, context: self.context.clone(), zygote: None };
         start.zygote = match (usable, generation) {

@@ -2,9 +2,11 @@
 //! threads, which answer with events.
 
 mod builds;
+mod fetches;
 mod instances;
 mod preparation;
 mod retention;
+mod weights;
 mod zygotes;
 
 use super::Ended;
@@ -34,6 +36,7 @@ use std::io::stdout;
 use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
+pub(super) use weights::Weights;
 
 /// Launcher while it runs: all its parts, owned by the main loop.
 pub(super) struct Launcher {
@@ -42,6 +45,7 @@ pub(super) struct Launcher {
     pub(super) models: Models,
     pub(super) snapshots: Snapshots,
     pub(super) preparation: Preparation,
+    pub(super) weights: Weights,
     pub(super) instances: Instances,
     pub(super) zygotes: Zygotes,
     /// `<runtime-dir>/zygotes`.
@@ -216,8 +220,11 @@ impl Launcher {
             _ if !self.scheduler.is_greeted() => tracing::warn!("a message before hello is ignored"),
             ToLauncher::Keep { model, snapshots } => self.keep(&model, snapshots),
             ToLauncher::KeptAll => self.keep_complete(),
-            ToLauncher::Prepare { model, snapshot, python, interpreter, require_hashes } => {
-                self.prepare(model, snapshot, python, interpreter, require_hashes);
+            ToLauncher::Prepare { model, snapshot, python, interpreter, require_hashes, weights } => {
+                let wants_weights = weights.is_none_or(|request| self.want_weights(&model, &snapshot, &request));
+                if wants_weights {
+                    self.prepare(model, snapshot, python, interpreter, require_hashes);
+                }
             }
             ToLauncher::Unprepare { model, snapshot } => self.unprepare(model, snapshot),
             ToLauncher::Start(spec) => self.start(*spec),
@@ -289,6 +296,8 @@ impl Launcher {
             Event::Planned { model, snapshot, plan } => self.on_planned(model, snapshot, plan),
             Event::BuildLine { key, line } => self.on_build_line(&key, &line),
             Event::BuildEnded { key, ended } => self.on_build_ended(&key, ended),
+            Event::WeightsReport { key, report } => self.on_weights_report(&key, report),
+            Event::WeightsEnded { key, result } => self.on_weights_ended(&key, &result),
             Event::Started { instance, result } => self.on_started(instance, result),
             Event::ZygoteStarted { id, result } => self.on_zygote_started(&id, result),
             Event::ZygoteGone { id, cause } => self.on_zygote_gone(&id, &cause),

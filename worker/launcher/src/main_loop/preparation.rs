@@ -120,6 +120,8 @@ impl Launcher {
         self.preparation.builds.planning.remove(&waits);
         self.preparation.builds.leave(&waits);
         self.begin_builds();
+        self.weights.fetches.leave(&waits);
+        self.begin_fetches();
     }
 
     /// Handles the plan of a snapshot's environment.
@@ -130,7 +132,7 @@ impl Launcher {
         }
         match plan {
             Ok(Plan::Ready(environment)) => {
-                self.scheduler.send(FromLauncher::Prepared { snapshot: waits.1, environment });
+                self.environment_ready(waits.1, environment);
             }
             Ok(Plan::Build(plan)) => self.build(waits, plan),
             Err(failure) => self.prepare_failed([waits.1], failure),
@@ -157,7 +159,7 @@ impl Launcher {
             Ended::Built => {
                 self.preparation.builds.late.forget(key);
                 for snapshot in snapshots {
-                    self.scheduler.send(FromLauncher::Prepared { snapshot, environment: key.clone() });
+                    self.environment_ready(snapshot, key.clone());
                 }
             }
             Ended::TimedOut(message) => {
@@ -171,6 +173,7 @@ impl Launcher {
                 let message = format!("{message}\nwhat was built is kept; the next try is in {}s", pause.as_secs());
                 for snapshot in snapshots {
                     let message = shortened(message.clone());
+                    self.weights.fetches.forget(&snapshot);
                     self.scheduler.send(FromLauncher::PrepareFailed { snapshot, message, permanent: false, after_ms });
                 }
             }
@@ -247,10 +250,11 @@ impl Launcher {
         }
     }
 
-    fn prepare_failed(&mut self, snapshots: impl IntoIterator<Item = SnapshotDigest>, failure: Failure) {
+    pub(super) fn prepare_failed(&mut self, snapshots: impl IntoIterator<Item = SnapshotDigest>, failure: Failure) {
         let Failure { message, permanent } = failure;
         let message = shortened(message);
         for snapshot in snapshots.into_iter().collect::<BTreeSet<_>>() {
+            self.weights.fetches.forget(&snapshot);
             self.scheduler.send(FromLauncher::PrepareFailed {
                 snapshot,
                 message: message.clone(),

@@ -88,8 +88,9 @@ KEYS: dict[str, dict[str, Kind]] = {
     "chat": {"render": ("node", "model"), "tool-parser": TEXT, "reasoning-parser": TEXT},
     "batching": {"max": Number(1, 1 << 20), "cost": ("requests", "inputs", "tokens"), "isolate": FLAG},
     "weights": {
-        "source": Text("^((s3://|https://|file:///).+)?$", "a folder such as file:///srv/weights"),
+        "source": Text("^((s3://|hf://|https://|http://|file:///).+)?$", "a folder such as file:///srv/weights"),
         "sha256": Text("^([0-9A-Fa-f]{64})?$", "a SHA-256"),
+        "files": Items(Text(r"^[^\s].*$", "a line of `sha256sum`, or a path below the source")),
     },
     "resources": {
         "memory": SIZE,

@@ -26,7 +26,7 @@ _NOT_GENERATION = 'only kind = "text-generation" in [model] has it: remove it'
 _ONE = "batches of one request are not divided and have no size: set `batching.max`, or remove it"
 _IN_TURN = "batches of `batching.max` requests are handled one after the other: remove it"
 _ENGINE = 'only a node starts the server of engine = "openai": start it by its command, and ask it directly'
-_FETCHING = "fetching weights is not in this version: name a folder, as file:///PATH"
+_FETCHING = "only a node fetches weights: while you try the model here, name a folder that has them, as file:///PATH"
 
 
 class Problem(NamedTuple):

@@ -7,6 +7,7 @@ mod idle;
 mod lifecycle;
 mod overrun;
 mod properties;
+mod pull;
 mod scaling;
 mod world;
 

@@ -50,6 +50,7 @@ fn happenings() -> impl Strategy<Value = Happening> {
         1 => Just(Happening::Start),
         1 => Just(Happening::Stop),
         1 => Just(Happening::Restart),
+        1 => Just(Happening::Pull),
         2 => (0_usize..4).prop_map(Happening::RollBack),
         1 => (0_u32..5).prop_map(Happening::Seats),
     ]

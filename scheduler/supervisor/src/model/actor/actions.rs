@@ -70,6 +70,7 @@ impl ModelActor {
     /// Carries out a command of an operator.
     pub(super) fn on_command(&mut self, command: &AdminCommand) -> Result<(), String> {
         match command {
+            AdminCommand::Pull => self.event(Event::Pull),
             AdminCommand::Start => self.event(Event::Start),
             AdminCommand::Stop => self.event(Event::Stop),
             AdminCommand::Restart => self.event(Event::Restart),

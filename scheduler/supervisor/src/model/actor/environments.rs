@@ -7,7 +7,7 @@ use omni_config::Foreign;
 use omni_control_api as api;
 use omni_launcher_client::ModelEvent;
 use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
-use omni_node_protocol::launcher::{BuildStage, Holder};
+use omni_node_protocol::launcher::{BuildStage, Holder, WeightsStage};
 use omni_policy::Generation;
 use omni_policy::fleet::{Event, StartState};
 use omni_request_error::BuildProgress;
@@ -21,7 +21,7 @@ impl ModelActor {
         let Some(info) = self.generations.get_mut(generation) else { return };
         info.prepare_requested_at = self.now;
         info.build_log.clear();
-        info.build = None;
+        (info.build, info.weights) = (None, None);
         let Some(mailbox) = mailbox(&self.inbox) else { return };
         let request = info.content.environment_request(&self.model.name);
         if let Err(error) = self.services.launcher.prepare(request, &mailbox) {
@@ -33,7 +33,7 @@ impl ModelActor {
     /// Cancels the request for the environment of a generation.
     pub(super) fn cancel_preparation(&mut self, generation: Generation) {
         let Some(info) = self.generations.get_mut(generation) else { return };
-        info.build = None;
+        (info.build, info.weights) = (None, None);
         if let Some(mailbox) = mailbox(&self.inbox) {
             self.services.launcher.cancel_preparation(&self.model.name, &info.content.snapshot, &mailbox);
         }
@@ -44,6 +44,7 @@ impl ModelActor {
         match event {
             ModelEvent::BuildLine(snapshot, line) => self.on_build_line(&snapshot, line),
             ModelEvent::BuildStage(snapshot, stage) => self.on_build_stage(&snapshot, stage),
+            ModelEvent::WeightsStage(snapshot, stage) => self.on_weights_stage(&snapshot, stage),
             ModelEvent::Prepared(snapshot, environment) => self.on_prepared(&snapshot, environment),
             ModelEvent::PrepareFailed { snapshot, message, permanent, after } => {
                 self.on_prepare_failed(&snapshot, message, permanent, after);
@@ -66,7 +67,7 @@ impl ModelActor {
             self.model.metrics.prepare.observe(time.as_secs_f64());
             info.prepared = Some((info.prepare_requested_at, self.now));
             info.environment = Some(environment);
-            info.build = None;
+            (info.build, info.weights) = (None, None);
         }
         self.event(Event::Prepared(generation));
     }
@@ -81,7 +82,7 @@ impl ModelActor {
     ) {
         let Some(generation) = self.generations.find(snapshot) else { return };
         if let Some(info) = self.generations.get_mut(generation) {
-            (info.message, info.build) = (Some(message), None);
+            (info.message, info.build, info.weights) = (Some(message), None, None);
         }
         self.event(match after {
             Some(after) => Event::PrepareTimedOut { generation, after },
@@ -97,6 +98,13 @@ impl ModelActor {
             tracing::info!(model = %self.model.name, ?kind, holders, "waits for a place to build its environment");
         }
         info.build = Some(stage);
+        self.publish();
+    }
+
+    fn on_weights_stage(&mut self, snapshot: &SnapshotDigest, stage: WeightsStage) {
+        let Some(generation) = self.generations.find(snapshot) else { return };
+        let Some(info) = self.generations.get_mut(generation) else { return };
+        info.weights = Some(stage);
         self.publish();
     }
 
@@ -116,9 +124,11 @@ impl ModelActor {
     pub(super) fn build_progress(&self) -> Option<BuildProgress> {
         let fleet = &self.lifecycle.fleet;
         let is_preparing = |serving: &Generation| fleet.start_state(*serving) == Some(StartState::Preparing);
-        match self.generations.get(fleet.serving().filter(is_preparing)?)?.build.as_ref()? {
-            BuildStage::Waits { .. } => Some(BuildProgress::Queued),
-            BuildStage::Runs { .. } => Some(BuildProgress::Running),
+        let info = self.generations.get(fleet.serving().filter(is_preparing)?)?;
+        match &info.build {
+            Some(BuildStage::Waits { .. }) => Some(BuildProgress::Queued),
+            Some(BuildStage::Runs { .. }) => Some(BuildProgress::Running),
+            None => info.weights.map(|_| BuildProgress::Fetching),
         }
     }
 }

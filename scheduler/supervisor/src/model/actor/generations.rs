@@ -4,7 +4,7 @@
 
 use crate::model::content::Content;
 use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
-use omni_node_protocol::launcher::{BuildKind, BuildStage};
+use omni_node_protocol::launcher::{BuildKind, BuildStage, WeightsStage};
 use omni_policy::{Generation, Moment};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -27,6 +27,8 @@ pub(super) struct GenerationInfo {
     pub(super) shortage: Option<String>,
     /// Stage of the build of its environment.
     pub(super) build: Option<BuildStage>,
+    /// Stage of fetching its weights.
+    pub(super) weights: Option<WeightsStage>,
     /// Newest lines of that build.
     pub(super) build_log: VecDeque<String>,
 }
@@ -54,6 +56,7 @@ impl Generations {
             message: None,
             shortage: None,
             build: None,
+            weights: None,
             build_log: VecDeque::new(),
         };
         self.known.insert(generation, info);
@@ -89,9 +92,9 @@ impl Generations {
         }
     }
 
-    /// Forgets the stages of builds: the launcher is lost.
+    /// Forgets the stages of builds and downloads: the launcher is lost.
     pub(super) fn forget_builds(&mut self) {
-        self.known.values_mut().for_each(|info| info.build = None);
+        self.known.values_mut().for_each(|info| (info.build, info.weights) = (None, None));
     }
 
     /// Removes a generation of which nothing is left.
@@ -101,9 +104,10 @@ impl Generations {
 }
 
 impl GenerationInfo {
-    /// Reason why it does not do well: the wait of its build, or else its message.
+    /// Reason why it does not do well: the wait of its build, the progress of its weights, or else its message.
     pub(super) fn reason(&self) -> Option<String> {
-        self.build.as_ref().and_then(build_wait).or_else(|| self.message.clone())
+        let wait = self.build.as_ref().and_then(build_wait);
+        wait.or_else(|| self.weights.map(weights_progress)).or_else(|| self.message.clone())
     }
 
     /// Appends a line of its build; the oldest are dropped.
@@ -126,6 +130,20 @@ fn build_wait(stage: &BuildStage) -> Option<String> {
         holders.iter().map(|holder| format!("{} since {}", holder.model, time_of_day(holder.since_unix))).collect();
     let taken = if taken.is_empty() { "other models".to_owned() } else { taken.join(", ") };
     Some(format!("waits for a place to {what} since {}; the places are taken by {taken}", time_of_day(*since_unix)))
+}
+
+/// "fetching weights: 1.2 of 4.0 GiB".
+fn weights_progress(stage: WeightsStage) -> String {
+    match stage {
+        WeightsStage::Waits => "fetching weights: waits for the source, or for other models' weights".to_owned(),
+        WeightsStage::Fetches { done, total } => {
+            let (unit, shift) = if total >= 1 << 30 { ("GiB", 30) } else { ("MiB", 20) };
+            // Tenths, rounded down: what is not there yet is not shown.
+            let tenths = |bytes: u64| (u128::from(bytes) * 10) >> shift;
+            let (done, total) = (tenths(done), tenths(total));
+            format!("fetching weights: {}.{} of {}.{} {unit}", done / 10, done % 10, total / 10, total % 10)
+        }
+    }
 }
 
 /// "23:12:05 UTC".
@@ -167,6 +185,15 @@ mod tests {
         let info = generations.get_mut(generation).unwrap();
         (0..BUILD_LOG + 2).for_each(|line| info.push_build_line(line.to_string()));
         assert_eq!((info.build_log.len(), info.build_log.front().map(String::as_str)), (BUILD_LOG, Some("2")));
+    }
+
+    #[test]
+    fn progress_of_weights_is_shown_in_the_unit_of_the_whole() {
+        let shown = |done, total| weights_progress(WeightsStage::Fetches { done, total });
+        assert_eq!(shown((12 << 30) / 10, 4 << 30), "fetching weights: 1.1 of 4.0 GiB");
+        assert_eq!(shown(0, 300 << 20), "fetching weights: 0.0 of 300.0 MiB");
+        assert_eq!(shown((1 << 40) - 1, 1 << 40), "fetching weights: 1023.9 of 1024.0 GiB");
+        assert!(shown(u64::MAX, u64::MAX).ends_with("GiB"));
     }
 
     #[test]

@@ -48,6 +48,7 @@ pub(in crate::fleet::tests) enum Happening {
     Start,
     Stop,
     Restart,
+    Pull,
     RollBack(usize),
     Seats(u32),
 }
@@ -309,6 +310,7 @@ impl World {
             Happening::Start => self.pump(Event::Start),
             Happening::Stop => self.pump(Event::Stop),
             Happening::Restart => self.pump(Event::Restart),
+            Happening::Pull => self.pump(Event::Pull),
             Happening::RollBack(content) => {
                 if self.was_ready.contains(&content) {
                     let generation = self.number(content);

@@ -1,0 +1,199 @@
+//! Weights that are fetched: ordered, begun, waited for; and those that contents use.
+
+use super::fetches::Fetches;
+use super::{Launcher, shortened};
+use crate::event::Event;
+use crate::start;
+use crate::weights::Fetcher;
+use omni_config::Foreign;
+use omni_environment::Failure;
+use omni_log::chain;
+use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
+use omni_node_protocol::launcher::{FromLauncher, StartSpec, WeightsPlace, WeightsRequest};
+use omni_sandbox::Weights as Mounted;
+use omni_weights::{Digest, Report};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Time for which weights stay that are ready for a content without an instance.
+const STAY: Duration = Duration::from_mins(10);
+
+/// The cache of weights, and downloads into it.
+pub(crate) struct Weights {
+    fetcher: Arc<Fetcher>,
+    pub(super) fetches: Fetches,
+    /// Contents whose weights are ready, and until when they stay without an instance.
+    ready: BTreeMap<SnapshotDigest, Instant>,
+}
+
+impl Weights {
+    /// Without any download.
+    pub(crate) fn new(fetcher: Fetcher) -> Self {
+        Self { fetcher: Arc::new(fetcher), fetches: Fetches::default(), ready: BTreeMap::new() }
+    }
+
+    /// Records that a content uses a set.
+    fn use_for(&mut self, snapshot: &SnapshotDigest, set: &Digest) -> Result<(), Failure> {
+        let now = Instant::now();
+        self.ready.retain(|_, until| *until > now);
+        self.ready.insert(snapshot.clone(), now + STAY);
+        let used = self.fetcher.cache.use_for(snapshot, set);
+        used.map_err(|error| Failure { message: chain(&error), permanent: false })
+    }
+}
+
+impl Launcher {
+    /// Orders the weights of a content, unless the node has them. Returns false if they cannot be had: the model has been told.
+    pub(super) fn want_weights(&mut self, model: &str, snapshot: &SnapshotDigest, request: &WeightsRequest) -> bool {
+        let ordered = self.order_weights(model, snapshot, request);
+        if let Err(failure) = ordered {
+            self.prepare_failed([snapshot.clone()], failure);
+            return false;
+        }
+        self.begin_fetches();
+        true
+    }
+
+    fn order_weights(
+        &mut self,
+        model: &str,
+        snapshot: &SnapshotDigest,
+        request: &WeightsRequest,
+    ) -> Result<(), Failure> {
+        let order = self.weights.fetcher.order(request).map_err(|message| Failure { message, permanent: true })?;
+        let key = order.key();
+        if let Some(set) = self.weights.fetcher.cache.find(&key) {
+            return self.weights.use_for(snapshot, &set);
+        }
+        let added = self.weights.fetches.add(key, order, (model.to_owned(), snapshot.clone()));
+        added.map_err(|full| Failure { message: full.to_string(), permanent: false })
+    }
+
+    /// The environment of a content is ready: so is the content, once its weights are.
+    pub(super) fn environment_ready(&mut self, snapshot: SnapshotDigest, environment: EnvironmentKey) {
+        if let Some(environment) = self.weights.fetches.environment_ready(&snapshot, environment) {
+            self.scheduler.send(FromLauncher::Prepared { snapshot, environment });
+        }
+    }
+
+    /// Where the weights of an instance are.
+    pub(super) fn weights_of(&self, spec: &StartSpec) -> Result<Option<Mounted>, String> {
+        match &spec.weights {
+            None => Ok(None),
+            Some(WeightsPlace::Folder { path }) => Ok(start::granted(path, &self.context.settings.config)),
+            Some(WeightsPlace::Fetched) => {
+                let cache = &self.weights.fetcher.cache;
+                let set = cache.set_of(&spec.snapshot);
+                let set =
+                    set.ok_or("its weights are not on the node any more, and are fetched anew with the next start")?;
+                Ok(Some(Mounted { folder: cache.sets(), below: set.as_str().into() }))
+            }
+        }
+    }
+
+    /// Begins the downloads that there are places for, and sends changed stages.
+    pub(super) fn begin_fetches(&mut self) {
+        while let Some((key, order, stop)) = self.weights.fetches.begin_next() {
+            tracing::info!(source = order.source, "fetching weights");
+            let (fetcher, events, key_of) =
+                (Arc::clone(&self.weights.fetcher), self.threads.events.clone(), key.clone());
+            let run = move || {
+                let report = |report| {
+                    // Without a main loop it has no recipient.
+                    let _ = events.send(Event::WeightsReport { key: key_of.clone(), report });
+                };
+                let result = fetcher.fetch(&key_of, &order, &stop, &report);
+                let _ = events.send(Event::WeightsEnded { key: key_of, result });
+            };
+            if let Err(error) = thread::Builder::new().name("weights".into()).spawn(run) {
+                let message = format!("the node has no thread to fetch weights in: {error}");
+                self.weights_ended(&key, &Err(Failure { message, permanent: false }));
+            }
+        }
+        self.send_fetches();
+    }
+
+    fn send_fetches(&mut self) {
+        for change in self.weights.fetches.take_changes() {
+            self.scheduler.send(change);
+        }
+    }
+
+    /// Handles a report of a downloader.
+    pub(super) fn on_weights_report(&mut self, key: &Digest, report: Report) {
+        match report {
+            Report::Listed { total, missing } => {
+                let needed = self.weights.fetches.listed(key, total, missing);
+                self.make_room(key, needed);
+            }
+            Report::Fetched { done } => self.weights.fetches.fetched(key, done),
+            Report::Note { text } => self.tell(key, &text),
+            // The end of the downloader brings it.
+            Report::Failed { .. } => {}
+        }
+        self.send_fetches();
+    }
+
+    /// Removes weights that are not in use for those that are fetched.
+    fn make_room(&mut self, key: &Digest, needed: u64) {
+        let (cache, now) = (&self.weights.fetcher.cache, Instant::now());
+        let ready = self.weights.ready.iter().filter(|(_, until)| **until > now).map(|(snapshot, _)| snapshot);
+        let running = self.instances.snapshots().chain(self.zygotes.snapshots());
+        let snapshots = running.chain(ready).chain(self.preparation.builds.snapshots());
+        let in_use: BTreeSet<Digest> = snapshots.filter_map(|snapshot| cache.set_of(snapshot)).collect();
+        if let Err(error) = cache.make_room(needed, &in_use, &self.weights.fetches.running()) {
+            self.weights.fetches.stop(key, chain(&error));
+        }
+    }
+
+    /// Adds a line to the logs of the models that wait.
+    fn tell(&mut self, key: &Digest, line: &str) {
+        let snapshots: BTreeSet<_> =
+            self.weights.fetches.waiters(key).iter().map(|(_, snapshot)| snapshot.clone()).collect();
+        for snapshot in snapshots {
+            self.scheduler.send(FromLauncher::Progress { snapshot, line: shortened(line.to_owned()) });
+        }
+    }
+
+    /// Handles the end of a downloader.
+    pub(super) fn on_weights_ended(&mut self, key: &Digest, result: &Result<Digest, Failure>) {
+        match result {
+            Ok(set) => tracing::info!(%set, "weights are there"),
+            Err(Failure { message, permanent }) => {
+                tracing::warn!(reason = Foreign(message).to_string(), permanent, "weights cannot be fetched");
+            }
+        }
+        if let (Ok(_), count @ 1..) = (result, self.weights.fetcher.cache.unverified(key)) {
+            self.tell(
+                key,
+                &format!("weights: {count} files are unverified, as neither omni.toml nor a hub gave their digests"),
+            );
+        }
+        self.weights_ended(key, result);
+        self.begin_fetches();
+    }
+
+    fn weights_ended(&mut self, key: &Digest, result: &Result<Digest, Failure>) {
+        let waiters = self.weights.fetches.ended(key);
+        for waiter in waiters {
+            let snapshot = waiter.1.clone();
+            let environment = self.weights.fetches.take_environment(&snapshot);
+            match result.clone().and_then(|set| self.weights.use_for(&snapshot, &set)) {
+                Ok(()) => {
+                    if let Some(environment) = environment {
+                        self.scheduler.send(FromLauncher::Prepared { snapshot, environment });
+                    }
+                }
+                Err(failure) => {
+                    // A late environment is no answer to the next request.
+                    self.preparation.builds.planning.remove(&waiter);
+                    self.preparation.builds.leave(&waiter);
+                    self.prepare_failed([snapshot], failure);
+                }
+            }
+        }
+        self.begin_builds();
+    }
+}

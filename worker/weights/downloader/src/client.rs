@@ -1,0 +1,230 @@
+//! Requests to the servers of a source: connections to addresses that were checked, and redirects that were.
+//!
+//! Invariant: the address that is connected is the one that was checked. A host is resolved once for each connection, here,
+//! and nothing below resolves it again.
+
+use crate::failure::Failure;
+use crate::resolver::Resolver;
+use crate::rules::Rules;
+use crate::signature::Signer;
+use crate::url::{Origin, Url};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{ACCEPT_ENCODING, AUTHORIZATION, HOST, HeaderName, HeaderValue, LOCATION, USER_AGENT};
+use hyper::{Method, Request, Response};
+use hyper_util::rt::TokioIo;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+/// Time for a connection with TLS.
+const CONNECT: Duration = Duration::from_secs(20);
+/// Time for the head of a response, and between two pieces of its body.
+pub(crate) const SILENCE: Duration = Duration::from_secs(60);
+/// Redirects of one request.
+const REDIRECTS: usize = 5;
+/// Connections that a task keeps: to the source's server, and to one that it redirects to.
+const KEPT: usize = 2;
+/// Largest body of a response that is read as a whole, in bytes.
+const TEXT: usize = 32 << 20;
+
+/// Client of one source.
+pub(crate) struct Client {
+    pub(crate) rules: Rules,
+    pub(crate) tls: TlsConnector,
+    pub(crate) resolver: Arc<dyn Resolver>,
+    pub(crate) access: Access,
+}
+
+/// How requests to the source's own server are authorised. Servers that it redirects to get nothing of it.
+pub(crate) enum Access {
+    Anyone,
+    Bearer(HeaderValue),
+    Signed(Signer),
+}
+
+/// Connections that a task keeps for its next request.
+#[derive(Default)]
+pub(crate) struct Connections(Vec<(Origin, SendRequest<Empty<Bytes>>)>);
+
+/// Request for a URL.
+#[derive(Debug, Clone)]
+pub(crate) struct Get<'a> {
+    pub(crate) url: &'a Url,
+    /// Value of `Range`.
+    pub(crate) range: Option<String>,
+    /// Value of `If-Match`, for the server that gave it.
+    pub(crate) if_match: Option<(&'a Origin, &'a str)>,
+}
+
+/// Response, and the server that gave it.
+pub(crate) struct Answer {
+    pub(crate) response: Response<Incoming>,
+    pub(crate) origin: Origin,
+}
+
+impl Client {
+    /// Sends a request and follows redirects.
+    pub(crate) async fn get(&self, kept: &mut Connections, get: &Get<'_>) -> Result<Answer, Failure> {
+        let mut url = get.url.clone();
+        for _ in 0..=REDIRECTS {
+            let request = self.request(get, &url)?;
+            let response = self.send(kept, &url, request).await?;
+            if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+                return Ok(Answer { response, origin: url.origin });
+            }
+            let odd = |what: &str| Failure::Odd { url: url.to_string(), what: what.to_owned() };
+            let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+            let next = url.join(location.ok_or_else(|| odd("a redirect without a place"))?);
+            let next = next.map_err(|_| odd("a redirect to what is no URL"))?;
+            self.rules.redirect(&url, &next)?;
+            // The rest of the body is small: the connection can be used again.
+            let _ = timeout(SILENCE, Limited::new(response.into_body(), 64 << 10).collect()).await;
+            url = next;
+        }
+        Err(Failure::Odd { url: get.url.to_string(), what: format!("more than {REDIRECTS} redirects") })
+    }
+
+    /// The body of a response of status 200, and its fields `Link`.
+    pub(crate) async fn text(&self, kept: &mut Connections, url: &Url) -> Result<(Bytes, Option<String>), Failure> {
+        let answer = self.get(kept, &Get { url, range: None, if_match: None }).await?;
+        let status = answer.response.status().as_u16();
+        let shown = url.to_string();
+        match status {
+            200 => {}
+            401 | 403 => return Err(Failure::Forbidden { url: shown, status }),
+            404 | 410 => return Err(Failure::Missing { url: shown }),
+            _ => return Err(Failure::Status { url: shown, status }),
+        }
+        let link = answer.response.headers().get("link").and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let body = timeout(SILENCE, Limited::new(answer.response.into_body(), TEXT).collect()).await;
+        let network = |what: String| Failure::Network { url: url.to_string(), what };
+        let body =
+            body.map_err(|_| network("no more comes".to_owned()))?.map_err(|error| network(error.to_string()))?;
+        Ok((body.to_bytes(), link))
+    }
+
+    fn request(&self, get: &Get<'_>, url: &Url) -> Result<Request<Empty<Bytes>>, Failure> {
+        let odd = |what: &str| Failure::Odd { url: url.to_string(), what: what.to_owned() };
+        let is_own = url.origin == self.rules.own;
+        let mut builder = Request::builder().method(Method::GET).uri(&url.path);
+        builder = builder.header(HOST, url.origin.authority()).header(ACCEPT_ENCODING, "identity");
+        builder = builder.header(USER_AGENT, concat!("omni-weights/", env!("CARGO_PKG_VERSION")));
+        if let Some(range) = &get.range {
+            builder = builder.header(hyper::header::RANGE, range);
+        }
+        if let Some((_, etag)) = get.if_match.filter(|(origin, _)| **origin == url.origin) {
+            builder = builder.header(hyper::header::IF_MATCH, etag);
+        }
+        match &self.access {
+            Access::Bearer(token) if is_own => builder = builder.header(AUTHORIZATION, token),
+            Access::Signed(signer) if is_own => {
+                for (name, value) in signer.fields(url) {
+                    let value = HeaderValue::from_str(&value).map_err(|_| odd("a signature that is no text"))?;
+                    builder = builder.header(HeaderName::from_static(name), value);
+                }
+            }
+            Access::Bearer(_) | Access::Signed(_) | Access::Anyone => {}
+        }
+        builder.body(Empty::new()).map_err(|_| odd("a path that cannot be asked for"))
+    }
+
+    async fn send(
+        &self,
+        kept: &mut Connections,
+        url: &Url,
+        request: Request<Empty<Bytes>>,
+    ) -> Result<Response<Incoming>, Failure> {
+        let network = |what: String| Failure::Network { url: url.to_string(), what };
+        let mut sender = match kept.take(&url.origin).await {
+            Some(sender) => sender,
+            None => {
+                timeout(CONNECT, self.connect(url)).await.map_err(|_| network("no connection in time".to_owned()))??
+            }
+        };
+        let sent = timeout(SILENCE, sender.send_request(request)).await;
+        let response = sent.map_err(|_| network("no response in time".to_owned()))?;
+        let response = response.map_err(|error| network(chain(&error)))?;
+        kept.0.push((url.origin.clone(), sender));
+        Ok(response)
+    }
+
+    /// Connects to an address of the host that was checked.
+    async fn connect(&self, url: &Url) -> Result<SendRequest<Empty<Bytes>>, Failure> {
+        let network = |what: String| Failure::Network { url: url.to_string(), what };
+        let host = &url.origin.host;
+        let addresses = match host.parse::<IpAddr>() {
+            Ok(address) => vec![address],
+            Err(_) => self.resolver.resolve(host).await.map_err(|error| network(error.to_string()))?,
+        };
+        self.rules.addresses(host, &addresses)?;
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        for address in addresses {
+            match TcpStream::connect(SocketAddr::new(address, url.origin.port)).await {
+                Ok(stream) => {
+                    let _ = stream.set_nodelay(true);
+                    return self.begin(url, stream).await;
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(network(last.to_string()))
+    }
+
+    async fn begin(&self, url: &Url, stream: TcpStream) -> Result<SendRequest<Empty<Bytes>>, Failure> {
+        let network = |what: String| Failure::Network { url: url.to_string(), what };
+        if url.origin.is_plain {
+            return speak(stream).await.map_err(|error| network(chain(&error)));
+        }
+        let name = ServerName::try_from(url.origin.host.clone()).map_err(|error| network(error.to_string()))?;
+        let stream = self.tls.connect(name, stream).await.map_err(|error| network(format!("TLS: {error}")))?;
+        speak(stream).await.map_err(|error| network(chain(&error)))
+    }
+}
+
+impl Connections {
+    /// A connection to the server whose last response has been read.
+    async fn take(&mut self, origin: &Origin) -> Option<SendRequest<Empty<Bytes>>> {
+        self.0.retain(|(_, sender)| !sender.is_closed());
+        if self.0.len() > KEPT {
+            self.0.remove(0);
+        }
+        let at = self.0.iter().position(|(known, _)| known == origin)?;
+        let (_, mut sender) = self.0.remove(at);
+        // A connection whose response is not read to its end is closed instead.
+        let is_ready = timeout(Duration::from_secs(1), sender.ready()).await;
+        is_ready.is_ok_and(|ready| ready.is_ok()).then_some(sender)
+    }
+
+    /// Closes all of them: a body is not read to its end.
+    pub(crate) fn close(&mut self) {
+        self.0.clear();
+    }
+}
+
+async fn speak(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> Result<SendRequest<Empty<Bytes>>, hyper::Error> {
+    let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+    tokio::spawn(connection); // ends with its sender; an error is the sender's, too
+    Ok(sender)
+}
+
+/// An error with its causes.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

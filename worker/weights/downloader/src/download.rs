@@ -1,0 +1,244 @@
+//! An order from its source to the disk: what there is, what is missing, and all of that in parallel ranges.
+
+use crate::client::{Client, Connections};
+use crate::failure::Failure;
+use crate::part::Part;
+use crate::source::{Listing, RemoteFile};
+use crate::transfer;
+use nix::sys::statvfs::statvfs;
+use omni_weights::{Digest, FETCHED, Fetched, FetchedFile, Order, Report};
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
+use tokio::time::{MissedTickBehavior, interval};
+
+/// Connections at a time.
+const CONNECTIONS: usize = 8;
+/// Threads that compute digests: each is faster than a network of ten gigabits.
+const HASHERS: usize = 2;
+
+/// Recipient of reports.
+pub(crate) type Sink = Arc<dyn Fn(Report) + Send + Sync>;
+
+/// Folders of a run.
+#[derive(Debug, Clone)]
+pub(crate) struct Folders {
+    /// Where it writes.
+    pub(crate) work: PathBuf,
+    /// Contents that the node has, by their digests.
+    pub(crate) files: PathBuf,
+}
+
+/// Parts of a run, shared by its tasks.
+struct Run {
+    client: Arc<Client>,
+    parts: Vec<Part>,
+    jobs: Mutex<VecDeque<(usize, u64)>>,
+    /// Bytes that are on the disk.
+    progress: AtomicU64,
+    /// The part whose digest is computed next.
+    next_digest: AtomicUsize,
+}
+
+/// Fetches an order, and leaves the list of its files for the launcher.
+pub(crate) async fn order(
+    order: &Order,
+    listing: &Listing<'_>,
+    client: Arc<Client>,
+    folders: &Folders,
+    sink: &Sink,
+) -> Result<(), Failure> {
+    let mut kept = Connections::default();
+    let files = listing.files(&client, &mut kept).await?;
+    drop(kept);
+    let bytes = files.iter().map(|file| file.size).fold(0, u64::saturating_add);
+    if bytes > order.most_bytes {
+        return Err(Failure::TooLarge { bytes, most: order.most_bytes });
+    }
+    let fetched = match attempt(order, listing, &client, folders, files.clone(), sink).await {
+        // Ranges of an earlier run are of another content: without it, all of it is of one.
+        Err((Failure::Changed { path }, true)) => {
+            sink(Report::Note { text: format!("{path} has changed since an earlier attempt: it is fetched anew") });
+            clear(folders).map_err(Failure::Disk)?;
+            attempt(order, listing, &client, folders, files, sink).await
+        }
+        fetched => fetched,
+    };
+    if let Err((Failure::Changed { .. } | Failure::WrongDigest { .. }, _)) = &fetched {
+        clear(folders).map_err(Failure::Disk)?;
+    }
+    let fetched = fetched.map_err(|(failure, _)| failure)?;
+    let list = serde_json::to_vec(&fetched).map_err(|error| Failure::Disk(error.into()))?;
+    fs::write(folders.work.join(FETCHED), list).map_err(Failure::Disk)
+}
+
+/// A failure comes with whether something of an earlier run was used.
+async fn attempt(
+    order: &Order,
+    listing: &Listing<'_>,
+    client: &Arc<Client>,
+    folders: &Folders,
+    files: Vec<RemoteFile>,
+    sink: &Sink,
+) -> Result<Fetched, (Failure, bool)> {
+    let total = files.iter().map(|file| file.size).fold(0, u64::saturating_add);
+    let (known, missing): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| has(folders, file));
+    let missing_bytes = missing.iter().map(|file| file.size).fold(0, u64::saturating_add);
+    sink(Report::Listed { total, missing: missing_bytes });
+    let plain = |failure| (failure, false);
+    let parts = open_all(order, listing, folders, missing).map_err(plain)?;
+    let is_resumed = parts.iter().any(|part| part.is_resumed);
+    let on_disk: u64 = parts.iter().map(Part::fetched).sum();
+    let jobs = (0..).zip(&parts).flat_map(|(at, part)| part.missing().into_iter().map(move |number| (at, number)));
+    let run = Arc::new(Run {
+        client: Arc::clone(client),
+        jobs: Mutex::new(jobs.collect()),
+        progress: AtomicU64::new(total - missing_bytes + on_disk),
+        next_digest: AtomicUsize::new(0),
+        parts,
+    });
+    let ticker = report_progress(Arc::clone(&run), Arc::clone(sink));
+    let digests = fetch(&run).await;
+    ticker.abort();
+    let digests = digests.map_err(|failure| (failure, is_resumed))?;
+    let mut fetched = Fetched { files: known.into_iter().filter_map(known_file).collect() };
+    for (part, digest) in run.parts.iter().zip(digests) {
+        if let Some(expected) = part.remote.sha256.as_ref().filter(|expected| **expected != digest) {
+            let (path, expected) = (part.remote.path.clone(), expected.to_string());
+            return Err((Failure::WrongDigest { path, expected, found: digest.to_string() }, is_resumed));
+        }
+        fetched.files.push(part.fetched_file(digest));
+    }
+    sink(Report::Fetched { done: total });
+    Ok(fetched)
+}
+
+/// Fetches all jobs, while digests are computed; returns those of all parts.
+async fn fetch(run: &Arc<Run>) -> Result<Vec<Digest>, Failure> {
+    let hashers: Vec<_> = (0..HASHERS).map(|_| spawn_blocking(hasher(Arc::clone(run)))).collect();
+    let mut tasks = JoinSet::new();
+    for _ in 0..CONNECTIONS {
+        tasks.spawn(take_jobs(Arc::clone(run)));
+    }
+    let mut failure = None;
+    while let Some(ended) = tasks.join_next().await {
+        let ended = ended.unwrap_or_else(|error| Err(Failure::Disk(io::Error::other(error))));
+        if let Err(why) = ended {
+            // Aborted tasks end without a reason of their own.
+            failure.get_or_insert(why);
+            tasks.abort_all();
+        }
+    }
+    let mut kept = Connections::default();
+    for part in run.parts.iter().filter(|part| part.is_whole()) {
+        if failure.is_none() {
+            failure = transfer::whole(&run.client, &mut kept, part, &run.progress).await.err();
+        }
+    }
+    if failure.is_some() {
+        run.parts.iter().for_each(Part::abort);
+    }
+    let mut digests: Vec<(usize, Digest)> = Vec::new();
+    for hasher in hashers {
+        match hasher.await.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            Ok(some) => digests.extend(some),
+            Err(error) => failure = failure.or(Some(Failure::Disk(error))),
+        }
+    }
+    digests.sort_by_key(|(at, _)| *at);
+    failure.map_or_else(|| Ok(digests.into_iter().map(|(_, digest)| digest).collect()), Err)
+}
+
+async fn take_jobs(run: Arc<Run>) -> Result<(), Failure> {
+    let mut kept = Connections::default();
+    loop {
+        let next = run.jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let Some((at, number)) = next else { return Ok(()) };
+        let Some(part) = run.parts.get(at) else { continue };
+        transfer::range(&run.client, &mut kept, part, number, &run.progress).await?;
+    }
+}
+
+/// Takes one part after the other, in their order, and computes its digest as its ranges come.
+fn hasher(run: Arc<Run>) -> impl FnOnce() -> io::Result<Vec<(usize, Digest)>> {
+    move || {
+        let mut digests = Vec::new();
+        loop {
+            let at = run.next_digest.fetch_add(1, Ordering::Relaxed);
+            let Some(part) = run.parts.get(at) else { return Ok(digests) };
+            match part.digest()? {
+                Some(digest) => digests.push((at, digest)),
+                None => return Ok(digests),
+            }
+        }
+    }
+}
+
+fn report_progress(run: Arc<Run>, sink: Sink) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut ticks = interval(Duration::from_secs(1));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut said = None;
+        loop {
+            ticks.tick().await;
+            let done = run.progress.load(Ordering::Relaxed);
+            if said != Some(done) {
+                said = Some(done);
+                sink(Report::Fetched { done });
+            }
+        }
+    })
+}
+
+/// Opens the parts, and reserves the room of all of them before the first byte is fetched.
+fn open_all(
+    order: &Order,
+    listing: &Listing<'_>,
+    folders: &Folders,
+    missing: Vec<RemoteFile>,
+) -> Result<Vec<Part>, Failure> {
+    let needed: u64 = missing.iter().map(|file| file.size).sum();
+    let disk = statvfs(&folders.work).map_err(|errno| Failure::Disk(errno.into()))?;
+    let reserved = reserved(folders);
+    let free = (disk.blocks_available() * disk.fragment_size()).saturating_add(reserved);
+    if needed > free {
+        return Err(Failure::DiskFull { needed, free });
+    }
+    let own = &listing.endpoint.origin;
+    let open = |(number, file)| Part::open(&folders.work, number, file, &order.boot, own);
+    (0..).zip(missing).map(open).collect::<Result<_, _>>().map_err(|failure| match failure {
+        Failure::DiskFull { .. } => Failure::DiskFull { needed, free },
+        failure => failure,
+    })
+}
+
+/// Bytes that parts of an earlier run have on the disk.
+fn reserved(folders: &Folders) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let entries = fs::read_dir(&folders.work).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.metadata().ok()).map(|found| found.blocks() * 512).sum()
+}
+
+fn has(folders: &Folders, file: &RemoteFile) -> bool {
+    let found = file.sha256.as_ref().and_then(|digest| fs::metadata(folders.files.join(digest.as_str())).ok());
+    found.is_some_and(|found| found.is_file() && found.len() == file.size)
+}
+
+/// A file whose content the node has.
+fn known_file(file: RemoteFile) -> Option<FetchedFile> {
+    let RemoteFile { path, size, sha256, etag, .. } = file;
+    Some(FetchedFile { path, size, sha256: sha256?, verified: true, etag, part: None })
+}
+
+/// Removes what is in the working folder.
+fn clear(folders: &Folders) -> io::Result<()> {
+    for entry in fs::read_dir(&folders.work)? {
+        fs::remove_file(entry?.path())?;
+    }
+    Ok(())
+}

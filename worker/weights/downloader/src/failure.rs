@@ -1,0 +1,66 @@
+//! Reasons for which weights cannot be fetched, each with whether trying again can help.
+
+use crate::rules::Refusal;
+use std::io;
+
+/// Weights cannot be fetched.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error("the order cannot be read: {0}")]
+    Order(String),
+    #[error("{0}: it is not asked")]
+    Refused(#[from] Refusal),
+    #[error(
+        "{url} answers {status}: the node may not have it; check the credential of this source in the node's configuration"
+    )]
+    Forbidden { url: String, status: u16 },
+    #[error("there is no {url}: correct `source` or `files` in [weights] of omni.toml")]
+    Missing { url: String },
+    #[error("{url} answers {status}")]
+    Status { url: String, status: u16 },
+    #[error("{url} answers what makes no sense: {what}")]
+    Odd { url: String, what: String },
+    #[error("{url} does not answer: {what}")]
+    Network { url: String, what: String },
+    #[error("`{path}` has changed at the source while it was fetched: it is fetched anew")]
+    Changed { path: String },
+    #[error(
+        "`{path}` has another content than it should: its SHA-256 is {found}, and {expected} was given; correct the digest in \
+         [weights] of omni.toml, or the file at the source"
+    )]
+    WrongDigest { path: String, expected: String, found: String },
+    #[error(
+        "the disk is full: {needed} bytes are to be fetched, and it has {free}; make room below the node's cache directory"
+    )]
+    DiskFull { needed: u64, free: u64 },
+    #[error(
+        "the weights have {bytes} bytes, and the node's cache of weights {most}: raise `cache` in [weights] of the node's \
+         configuration, or list fewer files in `files` in [weights]"
+    )]
+    TooLarge { bytes: u64, most: u64 },
+    #[error("{0}")]
+    Source(String),
+    #[error("the node cannot write the weights: {0}")]
+    Disk(#[source] io::Error),
+}
+
+impl Failure {
+    /// Returns true if trying again leads to the same.
+    pub(crate) fn is_permanent(&self) -> bool {
+        match self {
+            Self::Order(_)
+            | Self::Refused(_)
+            | Self::Forbidden { .. }
+            | Self::Missing { .. }
+            | Self::Odd { .. }
+            | Self::WrongDigest { .. }
+            | Self::TooLarge { .. }
+            | Self::Source(_) => true,
+            Self::Status { .. }
+            | Self::Network { .. }
+            | Self::Changed { .. }
+            | Self::DiskFull { .. }
+            | Self::Disk(_) => false,
+        }
+    }
+}

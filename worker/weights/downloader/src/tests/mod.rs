@@ -1,0 +1,156 @@
+//! Hosts whose addresses change, and sources of several files.
+
+#[path = "../../tests/server/mod.rs"]
+mod server;
+
+use crate::download::{Folders, Sink};
+use crate::failure::Failure;
+use crate::fetch;
+use crate::resolver::{Addresses, Resolver};
+use omni_weights::{Digest, FETCHED, Fetched, Order};
+use server::{Served, Server, content};
+use sha2::{Digest as _, Sha256};
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use tempfile::TempDir;
+
+/// Resolver that gives one list of addresses after the other; the last one again and again.
+struct Changing(Mutex<VecDeque<Vec<IpAddr>>>);
+
+impl Changing {
+    fn new(answers: &[&[&str]]) -> Arc<Self> {
+        let parsed = |list: &&[&str]| list.iter().map(|address| address.parse().unwrap()).collect();
+        Arc::new(Self(Mutex::new(answers.iter().map(parsed).collect())))
+    }
+
+    fn left(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+}
+
+impl Resolver for Changing {
+    fn resolve<'a>(&'a self, _: &'a str) -> Addresses<'a> {
+        let mut answers = self.0.lock().unwrap();
+        let next = if answers.len() > 1 { answers.pop_front() } else { answers.front().cloned() };
+        Box::pin(async move { Ok(next.unwrap_or_default()) })
+    }
+}
+
+fn order(source: &str) -> Order {
+    Order {
+        source: source.to_owned(),
+        sha256: None,
+        files: BTreeMap::new(),
+        endpoint: None,
+        region: None,
+        redirects: Vec::new(),
+        private_hosts: vec!["store.test".to_owned()],
+        authorities: None,
+        most_bytes: 1 << 40,
+        boot: "boot".to_owned(),
+    }
+}
+
+struct World {
+    dir: TempDir,
+    server: Server,
+}
+
+impl World {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["work", "files"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        Self { dir, server: Server::start() }
+    }
+
+    fn fetch(&self, order: &Order, secret: Option<&str>, resolver: Arc<dyn Resolver>) -> Result<Fetched, Failure> {
+        let folders = Folders { work: self.dir.path().join("work"), files: self.dir.path().join("files") };
+        let sink: Sink = Arc::new(|_| ());
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(fetch(order, secret, resolver, &folders, &sink))?;
+        Ok(serde_json::from_slice(&fs::read(folders.work.join(FETCHED)).unwrap()).unwrap())
+    }
+
+    fn host(&self) -> String {
+        format!("http://store.test:{}", self.server.address.port())
+    }
+}
+
+#[test]
+fn the_address_that_is_connected_is_the_one_that_was_checked() {
+    let world = World::new();
+    let bytes = content(1, 40 << 20);
+    // Each answer ends its connection, so that the host is looked up anew.
+    world.server.put("/w", Served { closes: true, ..Served::new(bytes) });
+    let source = format!("{}/w", world.host());
+    let good: &[&str] = &["127.0.0.1"];
+    let table: &[(&[&[&str]], &str)] = &[
+        (&[good, &["169.254.169.254"]], "never fetched from"),
+        (&[good, good, &["fd00:ec2::254"]], "never fetched from"),
+        (&[good, &["127.0.0.1", "169.254.169.254"]], "never fetched from"),
+        (&[&["169.254.169.254"]], "never fetched from"),
+    ];
+    for (answers, why) in table {
+        let resolver = Changing::new(answers);
+        let failure = world.fetch(&order(&source), None, resolver).unwrap_err();
+        assert!(matches!(failure, Failure::Refused(_)) && failure.to_string().contains(why), "{failure}");
+    }
+    // A host that is not listed may not become this machine.
+    let rebound = Order { private_hosts: Vec::new(), ..order(&source) };
+    let failure = world.fetch(&rebound, None, Changing::new(&[good])).unwrap_err();
+    assert!(failure.to_string().contains("`private-hosts`"), "{failure}");
+    let fine = Changing::new(&[good]);
+    assert_eq!(world.fetch(&order(&source), None, fine).unwrap().files.len(), 1);
+}
+
+#[test]
+fn a_connection_asks_for_its_host_once() {
+    let world = World::new();
+    world.server.put("/w", Served::new(content(1, 1 << 20)));
+    let resolver = Changing::new(&[&["127.0.0.1"], &["127.0.0.1"], &["127.0.0.1"], &["169.254.169.254"]]);
+    world.fetch(&order(&format!("{}/w", world.host())), None, resolver.clone()).unwrap();
+    // A connection for the size, and one for the content.
+    assert_eq!(resolver.left(), 2);
+}
+
+#[test]
+fn a_bucket_is_listed_and_its_objects_are_fetched() {
+    let world = World::new();
+    let (one, two) = (content(1, 100), content(2, 20 << 20));
+    let page = |next: &str, objects: &[(&str, &[u8])]| {
+        let object = |(key, bytes): &(&str, &[u8])| {
+            let etag = Served::new(bytes.to_vec()).etag.unwrap();
+            format!("<Contents><Key>{key}</Key><Size>{}</Size><ETag>{etag}</ETag></Contents>", bytes.len())
+        };
+        let objects: String = objects.iter().map(object).collect();
+        let more = !next.is_empty();
+        let text = format!(
+            "<ListBucketResult><IsTruncated>{more}</IsTruncated><NextContinuationToken>{next}</NextContinuationToken>\
+             {objects}</ListBucketResult>"
+        );
+        Served::new(text.into_bytes())
+    };
+    let list = "/bucket/?encoding-type=url&list-type=2&prefix=m";
+    world.server.put(list, page("t", &[("m/a%20b", &one), ("m2/x", &one)]));
+    let next = "/bucket/?continuation-token=t&encoding-type=url&list-type=2&prefix=m";
+    world.server.put(next, page("", &[("m/sub/w.bin", &two), ("m/", b"")]));
+    world.server.put("/bucket/m/a%20b", Served::new(one.clone()));
+    world.server.put("/bucket/m/sub/w.bin", Served::new(two.clone()));
+    let mut bucket = order("s3://bucket/m");
+    bucket.endpoint = Some(world.host());
+    let here = || Changing::new(&[&["127.0.0.1"]]);
+    let fetched = world.fetch(&bucket, Some("key\nsecret"), here()).unwrap();
+    let found: Vec<_> = fetched.files.iter().map(|file| (file.path.as_str(), file.size, file.verified)).collect();
+    assert_eq!(found, [("a b", 100, false), ("sub/w.bin", 20 << 20, false)]);
+    let signed = |head: &String| head.contains("AWS4-HMAC-SHA256 Credential=key/") && head.contains("x-amz-date");
+    assert!(world.server.requests().iter().all(signed));
+
+    let digest = Digest::of(Sha256::new_with_prefix(&two));
+    bucket.files = BTreeMap::from([("sub/w.bin".to_owned(), Some(digest))]);
+    let fetched = world.fetch(&bucket, Some("key\nsecret"), here()).unwrap();
+    assert_eq!((fetched.files.len(), fetched.files[0].verified), (1, true));
+}

@@ -1,0 +1,180 @@
+//! Ranges on their way from the server to the disk: a request, its response, its body, and what failed tried again.
+
+use crate::client::{Answer, Client, Connections, Get, SILENCE, chain};
+use crate::failure::Failure;
+use crate::part::{Part, Validator};
+use crate::range::{self, Asked, Head, Verdict, judge};
+use crate::retry;
+use http_body_util::BodyExt;
+use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderName, LAST_MODIFIED, RETRY_AFTER};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// Progress that counts as such: attempts are counted anew after it.
+const PROGRESS: u64 = 1 << 20;
+
+/// How far an attempt came.
+enum Attempt {
+    /// All of it is on the disk.
+    Done,
+    /// The server sends the whole file only.
+    Whole,
+    /// Cut off; why, and when the server may be asked again.
+    Cut { why: Failure, after: Option<Duration> },
+}
+
+/// Fetches a range of a part. A part that can only be had as a whole is left for [`whole`].
+pub(crate) async fn range(
+    client: &Client,
+    kept: &mut Connections,
+    part: &Part,
+    number: u64,
+    progress: &AtomicU64,
+) -> Result<(), Failure> {
+    let mut bytes = range::bytes(part.remote.size, number);
+    let mut attempts = 0;
+    while !part.is_whole() {
+        let before = bytes.start;
+        match attempt(client, kept, part, &mut bytes, progress).await? {
+            Attempt::Done => return part.finish(number..number + 1),
+            Attempt::Whole => part.is_whole.store(true, Ordering::Relaxed),
+            Attempt::Cut { why, after } => {
+                kept.close();
+                attempts = if bytes.start - before >= PROGRESS { 1 } else { attempts + 1 };
+                pause(attempts, after, why).await?;
+            }
+        }
+    }
+    kept.close();
+    progress.fetch_sub(bytes.start - range::bytes(part.remote.size, number).start, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Fetches a part as a whole. One that is cut off begins anew: nothing says that the rest would be of the same content.
+pub(crate) async fn whole(
+    client: &Client,
+    kept: &mut Connections,
+    part: &Part,
+    progress: &AtomicU64,
+) -> Result<(), Failure> {
+    let mut attempts = 0;
+    loop {
+        let mut bytes = 0..part.remote.size;
+        match attempt(client, kept, part, &mut bytes, progress).await? {
+            Attempt::Done => return part.finish(0..range::count(part.remote.size)),
+            Attempt::Whole => {
+                let what = "a part of the file, where all of it was asked for".to_owned();
+                return Err(Failure::Odd { url: part.remote.url.to_string(), what });
+            }
+            Attempt::Cut { why, after } => {
+                kept.close();
+                attempts += 1;
+                progress.fetch_sub(bytes.start, Ordering::Relaxed);
+                pause(attempts, after, why).await?;
+            }
+        }
+    }
+}
+
+async fn pause(attempts: u32, after: Option<Duration>, why: Failure) -> Result<(), Failure> {
+    match retry::pause(attempts, after) {
+        Some(pause) => {
+            sleep(pause).await;
+            Ok(())
+        }
+        None => Err(why),
+    }
+}
+
+/// Asks once for `bytes`, whose start moves on with what is on the disk.
+async fn attempt(
+    client: &Client,
+    kept: &mut Connections,
+    part: &Part,
+    bytes: &mut Range<u64>,
+    progress: &AtomicU64,
+) -> Result<Attempt, Failure> {
+    let (url, size) = (&part.remote.url, part.remote.size);
+    let is_all = *bytes == (0..size);
+    let validator = part.validator();
+    let if_match = validator.as_ref().and_then(|known| {
+        let origin = known.origin.as_ref()?;
+        // A weak validator matches nothing.
+        (!known.text.starts_with("W/")).then_some((origin, known.text.as_str()))
+    });
+    let range = (!is_all).then(|| format!("bytes={}-{}", bytes.start, bytes.end - 1));
+    let answer = match client.get(kept, &Get { url, range, if_match }).await {
+        Ok(answer) => answer,
+        Err(why @ Failure::Network { .. }) => return Ok(Attempt::Cut { why, after: None }),
+        Err(why) => return Err(why),
+    };
+    let head = head(&answer);
+    let asked = Asked { bytes: bytes.clone(), size, etag: validator.as_ref().map(|known| known.text.as_str()) };
+    let shown = || url.to_string();
+    let status = head.status;
+    match judge(&asked, &head) {
+        Verdict::Take => {}
+        Verdict::Whole => return Ok(Attempt::Whole),
+        Verdict::Changed => return Err(Failure::Changed { path: part.remote.path.clone() }),
+        Verdict::Forbidden => return Err(Failure::Forbidden { url: shown(), status }),
+        Verdict::Missing => return Err(Failure::Missing { url: shown() }),
+        Verdict::Odd => return Err(Failure::Odd { url: shown(), what: format!("{head:?}") }),
+        Verdict::Later => {
+            let after = field(&answer, &RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs);
+            return Ok(Attempt::Cut { why: Failure::Status { url: shown(), status }, after });
+        }
+    }
+    match head.etag {
+        Some(text) => {
+            let origin = field(&answer, &ETAG).map(|_| answer.origin.clone());
+            if !part.learn(Validator { text, origin })? {
+                return Err(Failure::Changed { path: part.remote.path.clone() });
+            }
+        }
+        // Nothing would tell ranges of two contents apart.
+        None if !is_all && part.remote.sha256.is_none() && validator.is_none() => return Ok(Attempt::Whole),
+        None => {}
+    }
+    body(answer, part, bytes, progress).await
+}
+
+async fn body(answer: Answer, part: &Part, bytes: &mut Range<u64>, progress: &AtomicU64) -> Result<Attempt, Failure> {
+    let url = || part.remote.url.to_string();
+    let mut body = answer.response.into_body();
+    while !bytes.is_empty() {
+        let cut = |what: String| Ok(Attempt::Cut { why: Failure::Network { url: url(), what }, after: None });
+        let frame = match timeout(SILENCE, body.frame()).await {
+            Ok(Some(Ok(frame))) => frame,
+            Ok(Some(Err(error))) => return cut(chain(&error)),
+            Ok(None) => return cut("the response ends too early".to_owned()),
+            Err(_) => return cut("no more comes".to_owned()),
+        };
+        let Ok(data) = frame.into_data() else { continue };
+        if data.len() as u64 > bytes.end - bytes.start {
+            return Err(Failure::Odd { url: url(), what: "more than was asked for".to_owned() });
+        }
+        part.write(&data, bytes.start)?;
+        bytes.start += data.len() as u64;
+        progress.fetch_add(data.len() as u64, Ordering::Relaxed);
+    }
+    // The end of the body makes the connection free for the next request.
+    let _ = timeout(SILENCE, body.frame()).await;
+    Ok(Attempt::Done)
+}
+
+fn head(answer: &Answer) -> Head {
+    let encoding = field(answer, &CONTENT_ENCODING);
+    Head {
+        status: answer.response.status().as_u16(),
+        content_range: field(answer, &CONTENT_RANGE).map(str::to_owned),
+        content_length: field(answer, &CONTENT_LENGTH).and_then(|text| text.parse().ok()),
+        etag: field(answer, &ETAG).or_else(|| field(answer, &LAST_MODIFIED)).map(str::to_owned),
+        is_encoded: encoding.is_some_and(|encoding| !encoding.eq_ignore_ascii_case("identity")),
+    }
+}
+
+fn field<'a>(answer: &'a Answer, name: &HeaderName) -> Option<&'a str> {
+    answer.response.headers().get(name).and_then(|value| value.to_str().ok())
+}
