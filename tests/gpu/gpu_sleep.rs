@@ -71,6 +71,22 @@ fn servers_sleep_for_each_other_and_for_models_that_are_moved() {
     node.stop();
 }
 
+/// Graphs and buffers of libraries stay on the card while a server sleeps; and some sleep only when they are told twice.
+#[test]
+fn a_server_that_keeps_a_little_or_is_told_twice_sleeps() {
+    for fault in ["keeps", "again"] {
+        let node = node(&[("one", fault), ("two", "well")]);
+        for _ in 0..3 {
+            for name in ["one", "two"] {
+                ask(&node, name);
+                is_within(&node);
+            }
+        }
+        assert_eq!(node.model("one").restarts, 0, "{fault}\n{}", node.log_about("one"));
+        node.stop();
+    }
+}
+
 /// An answer is no proof: what is on the card counts.
 #[test]
 fn a_server_that_does_not_leave_the_card_is_ended() {

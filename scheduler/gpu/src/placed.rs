@@ -2,7 +2,7 @@
 
 use super::moves::Moves;
 use super::queue::{InstanceEvent, PlacementRequest};
-use omni_node_protocol::launcher::GpuMode;
+use super::wire::Memory;
 use omni_policy::residency::{CardIndex, Command};
 use std::time::Instant;
 
@@ -18,6 +18,8 @@ pub(super) struct PlacedInstance {
     has_unreported_use: bool,
     /// Time of the last event that moves memory; measurements that began earlier are outdated.
     pub(super) last_event_at: Instant,
+    /// A server that has gone to sleep, by its own word; not known of an adopted one.
+    pub(super) is_asleep: bool,
     /// Number of moves of its memory.
     pub(super) moves: Moves,
 }
@@ -26,12 +28,13 @@ impl PlacedInstance {
     /// `works`: the instance is to be started, or is starting.
     pub(super) fn new(request: PlacementRequest, card: Option<CardIndex>, works: bool) -> Self {
         let (last_event_at, moves) = (Instant::now(), Moves::default());
-        Self { request, card, command: None, works, has_unreported_use: true, last_event_at, moves }
+        Self { request, card, command: None, works, has_unreported_use: true, last_event_at, is_asleep: false, moves }
     }
 
-    /// Mode and limit of its memory.
-    pub(super) fn memory(&self) -> (GpuMode, u64) {
-        (self.request.mode, self.request.limit)
+    /// Its memory, for what its accounting means.
+    pub(super) fn memory(&self) -> Memory {
+        let PlacementRequest { mode, limit, .. } = self.request;
+        Memory { mode, limit, is_asleep: self.is_asleep }
     }
 
     /// Returns whether its usage may differ from the last report.

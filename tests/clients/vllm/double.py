@@ -7,7 +7,8 @@ sleeps under a request, or gets one while it sleeps. What it says to a prompt is
 
 Faults, each seen in reports about the real one: `lies` (sleep is answered, nothing is freed), `part` (a quarter is
 freed), `refuses` (sleep is an error), `drowsy` (wake-up is an error), `dies` (it dies of its wake-up), `lingers` (a
-request runs on for a while after its end), `none` (it cannot sleep), `well`.
+request runs on for a while after its end), `none` (it cannot sleep), `keeps` (a twentieth stays on the card, as graphs
+and buffers of libraries do), `again` (only the second `/sleep` frees anything), `well`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 
 ADDRESS, MEBIBYTES, FAULT = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 SIZE = MEBIBYTES << 20
-PARTS = 4
+PARTS = 20
 cuda = ctypes.CDLL("libcuda.so.1")
 working = threading.Lock()
 
@@ -42,6 +43,7 @@ class Memory:
         self.enter()
         self.parts: list[ctypes.c_uint64 | None] = [None] * PARTS
         self.asleep = False
+        self.sleeps = 0
         self.running = 0
         self.take()
 
@@ -88,7 +90,9 @@ class Memory:
         if FAULT == "refuses":
             return 500
         self.asleep = True
-        self.free({"lies": 0, "part": 1}.get(FAULT, PARTS))
+        self.sleeps += 1
+        freed = {"lies": 0, "part": PARTS // 4, "keeps": PARTS - 1, "again": PARTS * (self.sleeps > 1)}
+        self.free(freed.get(FAULT, PARTS))
         return 200
 
     def wake(self) -> int:
@@ -99,6 +103,7 @@ class Memory:
             return 500
         self.take()
         self.asleep = False
+        self.sleeps = 0
         return 200
 
 

@@ -30,6 +30,7 @@ from peer import (
 
 from omni._engine import wire
 from omni._engine.openai import metrics, sleep
+from omni._engine.openai.http import ask as ask_server
 from omni._engine.openai.server import Server
 
 DOUBLE = (Path(__file__).parent / "openai_double.py").read_text(encoding="utf-8")
@@ -222,6 +223,59 @@ def test_reasoning_tokens_and_tool_calls(server):
     ]
 
 
+def test_tool_calls_that_have_no_index_of_their_own(server):
+    _, link = server()
+    two = [
+        {"id": at, "function": {"name": at, "arguments": arguments}} for at, arguments in (("f", "{}"), ("g", "[1]"))
+    ]
+    for calls in (two, [{"index": 0, **call} for call in two]):
+        assert ask(link, 1, chat(whole(delta(tool_calls=calls), finish="tool_calls")))[:2] == [
+            {"type": "tool-call", "name": "f", "arguments": "{}", "id": "f"},
+            {"type": "tool-call", "name": "g", "arguments": "[1]", "id": "g"},
+        ]
+
+
+def test_tokens_of_one_character(server):
+    _, link = server()
+    parts = []
+    for text, part in (("", [0xF0, 0x9F]), ("\U0001f600", [0x98, 0x80])):
+        parts.append(delta(text))
+        parts[-1]["choices"][0]["logprobs"] = {"content": [{"token": "?", "bytes": part, "logprob": -1.0}]}
+    found = ask(link, 1, chat(whole(*parts), logprobs=0))
+    assert [piece.get("bytes") for piece in found[:2]] == [[0xF0, 0x9F], [0x98, 0x80]]
+
+
+@pytest.mark.parametrize("reason", ["abort", "error"])
+def test_an_answer_that_the_server_gave_up_is_not_complete(server, reason):
+    engine, link = server()
+    assert failure(link, 1, chat(whole(delta("half"), finish=reason)))[:2] == (RAISED, 500)
+    engine.await_log("the server gave the request up")
+
+
+def test_a_full_backlog_is_waited_for(tmp_path):
+    path = str(tmp_path / "socket")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path)
+    listener.listen(1)
+
+    def serve():
+        for _ in range(20):
+            connection, _ = listener.accept()
+            connection.recv(1000)
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            connection.close()
+
+    async def run():
+        asked = [ask_server(path, "GET", "/") for _ in range(20)]
+        waiting = asyncio.gather(*asked)
+        await asyncio.sleep(0)  # all connect, and most find no place
+        return await asyncio.gather(waiting, asyncio.get_running_loop().run_in_executor(None, serve))
+
+    exchanges, _ = asyncio.run(run())
+    assert [exchange.status for exchange in exchanges] == [200] * 20
+    listener.close()
+
+
 CONTEXT = "context_length_exceeded"
 LLAMA = {
     "error": {
@@ -249,6 +303,7 @@ VLLM = {
         (400, VLLM, (HANDLER, 400, VLLM["error"]["message"], CONTEXT)),
         (400, {"error": {"message": "no", "code": CONTEXT}}, (HANDLER, 400, "no", CONTEXT)),
         (422, {"detail": "bad field"}, (HANDLER, 400, "bad field", None)),
+        (422, {"detail": [{"msg": "a"}, {"msg": "b", "input": "x" * 100_000}]}, (HANDLER, 400, "a; b", None)),
         (400, {"object": "error", "message": "bad top_k", "code": 400}, (HANDLER, 400, "bad top_k", None)),
         (503, {"error": {"message": "loading", "code": 503}}, (HANDLER, 503, "loading", None)),
         (501, {"error": {"message": "no embeddings", "code": 501}}, (HANDLER, 501, "no embeddings", None)),
@@ -416,6 +471,8 @@ def test_metrics_of_the_server_are_reported(server):
         ("# TYPE a counter\na_total 1", [("a", "counter", [], 1.0)]),
         ('a{b="x\\"}\\n\\\\",c="1"} 1e3 1700000000', [("a", "gauge", [["b", 'x"}\n\\'], ["c", "1"]], 1000.0)]),
         ('a{model_name="m",model="m",instance="i"} 1', [("a", "gauge", [], 1.0)]),
+        ('_5xx 1\n:5 2\n_ 3\na{_1="x"} 1\na{__="x"} 1', []),
+        (f'a{{b="{"x" * 5000}"}} 1', []),
         ("a NaN\nb +Inf\nc x\nd\n{} 1\n# c\n\na_created 5\nnääme 1", []),
         (f'{"x" * 129} 1\na{{b="{"x" * 129}"}} 1', []),
         ("a{" + ",".join(f'l{at}="1"' for at in range(9)) + "} 1", []),
@@ -492,7 +549,8 @@ def test_a_server_sleeps_and_wakes_by_command(tmp_path, monkeypatch):
     assert [report[5:] for report in done] == [(held, held, 0, 0) for held in (100, 100, 4, 4, 100)]
     sleep_once = ["/sleep?level=1", "/is_sleeping"]
     wake_once = ["/wake_up", "/is_sleeping", "/v1/completions"]
-    assert asked == ["/is_sleeping", *sleep_once, *wake_once], "each once, whatever is commanded twice"
+    # Told again while something is on the card, it sleeps again; told to wake twice, it wakes once.
+    assert asked == ["/is_sleeping", *sleep_once, *sleep_once, *wake_once]
 
 
 @pytest.mark.parametrize(

@@ -219,11 +219,13 @@ impl GpuTask {
         let moved = report.moved_bytes.min(placed.request.limit);
         match command {
             Command::Evict { .. } => {
+                placed.is_asleep = report.error == 0 && report.unanswered == 0;
                 self.metrics.moved_out.inc_by(moved);
                 placed.moves.evictions += u64::from(moved > 0);
                 let _ = self.look.try_send(()); // a measurement that is already requested does as well
             }
             Command::Restore => {
+                placed.is_asleep = false;
                 self.metrics.moved_in.inc_by(moved);
                 placed.moves.restores += u64::from(moved > 0);
             }

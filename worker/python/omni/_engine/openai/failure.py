@@ -16,8 +16,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-MOST = 64 * 1024
-"""Bytes of an error that are read."""
+MOST = 4 * 1024 * 1024
+"""Bytes of an error that are read: some servers repeat the request that they refuse."""
+_SHOWN = 2000
+"""Characters of a server's message that a client gets."""
 _WRONG = (400, 413, 422)
 _TOO_LONG = ("context_length_exceeded", "exceed_context_size_error")
 """Classes of OpenAI and llama.cpp."""
@@ -34,12 +36,18 @@ def error_of(status: int, body: bytes) -> Exception:
     return error_of_value(status, told)
 
 
+def _message_of(told: Any) -> str:
+    """A server's words: a text, or the messages of the list that FastAPI has for a wrong request."""
+    if isinstance(told, list):
+        told = "; ".join(str(item["msg"]) for item in told if isinstance(item, dict) and "msg" in item)
+    return told[:_SHOWN] if isinstance(told, str) else ""
+
+
 def error_of_value(status: int, told: Any) -> Exception:
     """The error of an answer's value: `{"error": {…}}` as OpenAI has it, or the object alone."""
     error = told.get("error", told) if isinstance(told, dict) else told
     fields: dict[str, Any] = error if isinstance(error, dict) else {"message": error}
-    message = fields.get("message", fields.get("detail"))
-    message = message if isinstance(message, str) and message else f"the server answered with status {status}"
+    message = _message_of(fields.get("message", fields.get("detail"))) or f"the server answered with status {status}"
     code, kind, parameter = fields.get("code"), fields.get("type"), fields.get("param")
     if isinstance(code, int) and not isinstance(code, bool) and 400 <= code <= 599:
         status = code  # llama.cpp and vLLM have the status there, in a stream too

@@ -8,6 +8,7 @@ and a line of a stream have a most of bytes, and a stream that is not read is no
 from __future__ import annotations
 
 import asyncio
+import socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Exchange(asyncio.Protocol):
         return data
 
     async def whole(self, most: int) -> bytes:
-        """The whole body, of at most so many bytes."""
+        """The whole body, of at most so many bytes. Raises `ServerError`."""
         parts: list[bytes] = []
         size = 0
         while True:
@@ -231,13 +232,33 @@ def _number(text: bytes, base: int) -> int:
         raise ServerError("a length in the server's answer is no number") from None
 
 
+async def _connected(path: str) -> socket.socket:
+    """A connection to a Unix socket. A full backlog is waited for: the kernel says EAGAIN then, which the loop would
+    take for a connection under way."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        wait = 0.001
+        while True:
+            try:
+                sock.connect(path)
+            except BlockingIOError:
+                await asyncio.sleep(wait)
+                wait = min(wait * 2, 0.05)
+            else:
+                return sock
+    except BaseException:
+        sock.close()
+        raise
+
+
 async def ask(address: Address, method: str, path: str, body: bytes | None = None) -> Exchange:
     """Sends a request, and waits for the head of its response. Raises `ServerError`; `OSError` if nothing listens."""
     loop = asyncio.get_running_loop()
     if isinstance(address, int):
         _, exchange = await loop.create_connection(Exchange, "127.0.0.1", address)
     else:
-        _, exchange = await loop.create_unix_connection(Exchange, address)
+        _, exchange = await loop.create_unix_connection(Exchange, sock=await _connected(address))
     try:
         exchange.send(method, path, body)
         await exchange.begun()

@@ -26,8 +26,13 @@ MAX_TEXT = 128
 _EVERY = 10.0
 _DROPPED = ("model", "model_name", "instance", "served_model_name")
 _OF_PROCESS = ("python_", "process_", "http_")
-_SAMPLE = re.compile(r'([A-Za-z_:][\w:]*)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?\s+(\S+)')
-_LABEL = re.compile(r'([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"')
+MAX_LINE = 4096
+"""Characters of a line: longer ones are passed over."""
+_SAMPLE = re.compile(r'([A-Za-z_:][\w:]*)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?\s+(\S+)', re.ASCII)
+_LABEL = re.compile(r'([A-Za-z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"', re.ASCII)
+_NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
+"""Names that the node takes (`protocol/engine/src/metrics.rs`)."""
+_NO_METRICS = (404, 405, 501)
 _ESCAPES = {"\\n": "\n", '\\"': '"', "\\\\": "\\"}
 
 
@@ -42,7 +47,7 @@ def series_of(text: str) -> list[dict[str, object]]:
                 counters.add(name)
                 counters.add(f"{name}_total")
             continue
-        sample = None if line.startswith("#") else _SAMPLE.match(line)
+        sample = None if line.startswith("#") or len(line) > MAX_LINE else _SAMPLE.match(line)
         made = None if sample is None else _series(sample[1], sample[2] or "", sample[3], sample[1] in counters)
         if made is not None:
             found.append(made)
@@ -62,7 +67,9 @@ def _series(name: str, labels: str, value: str, is_counter: bool) -> dict[str, o
     pairs = {key.lower().lstrip("_"): _unescaped(told) for key, told in _LABEL.findall(labels)}
     kept = [[key, told] for key, told in pairs.items() if key not in _DROPPED]
     texts = [clean, *(text for pair in kept for text in pair)]
-    if number - number != 0 or clean.endswith("_created") or len(kept) > MAX_LABELS or not clean.isascii():
+    if number - number != 0 or clean.endswith("_created") or len(kept) > MAX_LABELS:
+        return None
+    if not all(_NAME.match(known) for known in (clean, *(key for key, _ in kept))):
         return None
     if any(len(text.encode("utf-8", "replace")) > MAX_TEXT for text in texts):
         return None
@@ -106,7 +113,7 @@ class Reporter:
             return True  # its end is found out elsewhere
         try:
             if exchange.status != 200:
-                return False
+                return exchange.status not in _NO_METRICS
             text = (await exchange.whole(MOST)).decode("utf-8", "replace")
         except ServerError:
             return True

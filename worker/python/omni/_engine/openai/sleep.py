@@ -43,8 +43,15 @@ _UNKNOWN = 999
 """The driver's code of an error without a name."""
 _RUNNING = ("num_requests_running", "num_running_reqs")
 """Ends of the names of what vLLM and SGLang say of requests that run."""
-_DRAINED_WITHIN = 10.0
+_DRAINED_WITHIN = 3.0
+"""Well within the node's `[gpu] evict-timeout`, which the sleep itself needs."""
 _LOOK = 0.02
+_WARM_UPS: tuple[tuple[str, dict[str, object]], ...] = (
+    ("/v1/completions", {"prompt": "a", "max_tokens": 1}),
+    ("/v1/embeddings", {"input": "a"}),
+)
+_NOT_THIS_ONE = (400, 404, 405, 501)
+"""Answers of a server whose model has another task: one that has lost memory answers otherwise, or not at all."""
 _FAULTS = (OSError, ServerError, ValueError)
 
 
@@ -94,7 +101,8 @@ class Sleeper:
         async with self._turn:
             began, before, error = time.monotonic_ns(), used(), 0
             try:
-                if code == EVICT and not self._asleep:
+                # A second command to sleep means that not all has left the card.
+                if code == EVICT and (not self._asleep or used() > 0):
                     await self._sleep()
                 elif code == RESTORE and self._asleep:
                     await self._wake()
@@ -119,10 +127,7 @@ class Sleeper:
         await self._post("/wake_up")
         if await self._is_sleeping() is not False:
             raise ServerError("it has answered `/wake_up` and is asleep")
-        for path, body in (
-            ("/v1/completions", {"prompt": "a", "max_tokens": 1}),
-            ("/v1/embeddings", {"input": "a"}),
-        ):
+        for path, body in _WARM_UPS:
             if await self._post(path, {"model": self._server.model, **body}):
                 break
         self._asleep = False
@@ -161,13 +166,13 @@ class Sleeper:
         return found if isinstance(found, bool) else None
 
     async def _post(self, path: str, body: dict[str, object] | None = None) -> bool:
-        """Sends a request; False if the server has no such path. Raises `ServerError` for any other refusal."""
+        """Sends a request; False if the server takes no such warm-up. Raises `ServerError` for any other refusal."""
         exchange = await ask(self._server.address, "POST", path, _json.encode(body or {}))
         try:
             answer = await exchange.whole(MOST)
         finally:
             exchange.close()
-        if body is not None and exchange.status == 404:
+        if body is not None and exchange.status in _NOT_THIS_ONE:
             return False
         if exchange.status != 200:
             said = answer.decode("utf-8", "replace")[:200]

@@ -31,6 +31,10 @@ _REASONS = {
     "function_call": "tool-calls",
     "content_filter": "content-filter",
 }
+_GIVEN_UP = ("abort", "error")
+"""Reasons of vLLM and SGLang for an answer that is not complete."""
+_HELD_TOKENS = 16
+"""Most tokens that are parts of one character."""
 
 
 def path_of(given: TextGeneration) -> str:
@@ -89,11 +93,15 @@ def _add_chat(body: dict[str, Any], given: TextGeneration) -> None:
 class Answer:
     """An answer as its events come."""
 
-    __slots__ = ("_calls", "_reason", "_usage")
+    __slots__ = ("_calls", "_held", "_places", "_reason", "_usage")
 
     def __init__(self) -> None:
         self._calls: dict[int, tuple[Any, str, str]] = {}
-        """Id, name and arguments of the calls, by their index."""
+        """Id, name and arguments of the calls, in their order."""
+        self._places: dict[int, int] = {}
+        """Place of the call that the server has at an index now."""
+        self._held: list[Token] = []
+        """Tokens of a character that is not complete."""
         self._reason: str | None = None
         self._usage: Usage | None = None
 
@@ -125,12 +133,8 @@ class Answer:
         if isinstance(reasoning, str) and reasoning:
             found.append(Reasoning(reasoning))
         content = delta.get("content")
-        if isinstance(content, str) and content:
-            logprobs = choice.get("logprobs")
-            if logprobs is None:
-                found.append(content)
-            else:
-                found += tokens(content, logprobs)
+        if isinstance(content, str):
+            found += self._content(content, choice.get("logprobs"))
         calls = delta.get("tool_calls")
         if isinstance(calls, list) and calls:
             self._add_calls(calls)
@@ -142,8 +146,22 @@ class Answer:
             raise ServerError("the server ended its answer in the middle")
         for _, (identifier, name, arguments) in sorted(self._calls.items()):
             yield ToolCall(name, arguments or "{}", identifier)
+        if self._reason in _GIVEN_UP:
+            raise ServerError(f"the server gave the request up: {self._reason}")
         reason = _REASONS.get(self._reason)
         yield Finish("tool-calls" if self._calls and reason == "stop" else reason, self._usage)
+
+    def _content(self, content: str, logprobs: Any) -> list[Piece]:
+        """A content with its tokens. Those of a character that is not complete come with an empty content: they are
+        held until the character is there."""
+        told = [*self._held, *tokens_of(logprobs)] if logprobs is not None else self._held
+        self._held = []
+        if not content:
+            self._held = told[:_HELD_TOKENS]
+            return []
+        data = b"".join(token.text if isinstance(token.text, bytes) else token.text.encode() for token in told)
+        # Other tokens than the text's: a part of them was a marker that the server has read.
+        return list(told) if told and data.decode("utf-8", "replace") == content else [content]
 
     def _add_calls(self, calls: list[Any]) -> None:
         for call in calls:
@@ -151,14 +169,21 @@ class Answer:
             if not isinstance(function, dict):
                 raise ServerError("a tool call of the server has no function")
             index, name, arguments = call.get("index", 0), function.get("name"), function.get("arguments")
-            if not isinstance(index, int) or (index not in self._calls and len(self._calls) >= MAX_CALLS):
-                raise ServerError(f"the server's answer has more than {MAX_CALLS} tool calls, or one without a number")
-            held = self._calls.setdefault(index, (None, "", ""))
-            identifier = held[0] or call.get("id")
+            if not isinstance(index, int):
+                raise ServerError("a tool call of the server has an index that is no number")
+            place, told = self._places.get(index), call.get("id")
+            if place is None or (told and self._calls[place][0] not in (None, told)):
+                # Some servers give every call the same index, or none: another id is another call.
+                place = self._places[index] = len(self._calls)
+                if place >= MAX_CALLS:
+                    raise ServerError(f"the server's answer has more than {MAX_CALLS} tool calls")
+                self._calls[place] = (None, "", "")
+            held = self._calls[place]
+            identifier = held[0] or told or None
             whole = held[2] + (arguments if isinstance(arguments, str) else "")
             if len(whole) > MAX_ARGUMENTS:
                 raise ServerError(f"the arguments of a tool call have more than {MAX_ARGUMENTS} characters")
-            self._calls[index] = (identifier, held[1] or (name if isinstance(name, str) else ""), whole)
+            self._calls[place] = (identifier, held[1] or (name if isinstance(name, str) else ""), whole)
 
 
 def usage_of(told: dict[str, Any]) -> Usage:
@@ -176,18 +201,13 @@ def usage_of(told: dict[str, Any]) -> Usage:
     )
 
 
-def tokens(content: str, logprobs: Any) -> list[Piece]:
-    """The tokens of a content; the content alone where they are not those of its text, as where a part of them was a
-    marker that the server has read."""
-    found: list[Token] = []
-    if isinstance(logprobs, dict) and isinstance(logprobs.get("content"), list):
-        found = [_token(entry) for entry in logprobs["content"] if isinstance(entry, dict)]
-    elif isinstance(logprobs, dict) and isinstance(logprobs.get("tokens"), list):
-        found = _columns(logprobs)
-    data = b"".join(token.text if isinstance(token.text, bytes) else token.text.encode() for token in found)
-    if not found or data.decode("utf-8", "replace") != content:
-        return [content]
-    return list(found)
+def tokens_of(logprobs: Any) -> list[Token]:
+    """The tokens of an event, in either form."""
+    if not isinstance(logprobs, dict):
+        return []
+    if isinstance(logprobs.get("content"), list):
+        return [_token(entry) for entry in logprobs["content"] if isinstance(entry, dict)]
+    return _columns(logprobs) if isinstance(logprobs.get("tokens"), list) else []
 
 
 def _token(entry: dict[str, Any]) -> Token:
