@@ -80,10 +80,10 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Stores the report. A store that does not take it, as its disk is full, is asked again: the item has run.
-async fn reported(counts: &JobCounts, claim: &mut Claim, report: Report, begun: Instant) -> Attempted {
+/// Stores the report. A store whose disk is full is asked again: the item has run. A response that it never takes is an
+/// error of the item.
+async fn reported(counts: &JobCounts, claim: &mut Claim, mut report: Report, begun: Instant) -> Attempted {
     let took = begun.elapsed();
-    let succeeded = matches!(&report, Report::Result(result) if result.status < 300);
     loop {
         let stored = match &report {
             Report::Result(result) => claim.complete(result.clone(), now()).await,
@@ -91,13 +91,20 @@ async fn reported(counts: &JobCounts, claim: &mut Claim, report: Report, begun: 
         };
         match stored {
             Ok(_) => {
+                let succeeded = matches!(&report, Report::Result(result) if result.status < 300);
                 count(if succeeded { &counts.completed } else { &counts.failed });
                 return Attempted { took: Some(took), pause: None };
             }
             Err(JobError::Closed | JobError::NoBatch) => return Attempted { took: None, pause: None },
             Err(error) => {
                 tracing::error!("the result of an item cannot be stored: {}", omni_log::chain(&error));
-                tokio::time::sleep(RETRY).await;
+                match &report {
+                    _ if error.is_passing() => tokio::time::sleep(RETRY).await,
+                    Report::Result(_) => {
+                        report = Report::Failed("response_not_stored", "The response of the model cannot be stored.");
+                    }
+                    Report::Failed(..) => return Attempted { took: None, pause: Some(RETRY) },
+                }
             }
         }
     }
@@ -150,6 +157,27 @@ fn encoded(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Store with a batch of one item, and a bound of ten bytes for results.
+    #[tokio::test]
+    async fn a_response_that_the_store_never_takes_is_an_error_of_its_item() {
+        let dir = std::env::temp_dir().join(format!("omni-jobs-executor-{}", std::process::id()));
+        let limits = omni_jobs::Limits { result: 10, ..omni_jobs::Limits::default() };
+        let store = omni_jobs::JobStore::open(&dir, limits, now()).unwrap();
+        let batch = store.queue("", "m", vec![b"{}".to_vec()], now()).await.unwrap().id;
+        store.tend(now()).await.unwrap();
+        let mut claim = store.claim(batch, "m", 1).await.unwrap().remove(0);
+        let usage = omni_jobs::Usage::default();
+        let result = ItemResult { status: 200, request_id: String::new(), body: vec![b'1'; 11], usage };
+        let (counts, begun) = (JobCounts::default(), Instant::now());
+        let report = reported(&counts, &mut claim, Report::Result(result), begun);
+        let attempted = tokio::time::timeout(Duration::from_secs(10), report).await.unwrap();
+        assert!(attempted.took.is_some());
+        assert_eq!((counts.completed.into_inner(), counts.failed.into_inner()), (0, 1));
+        let counts = store.batch(omni_jobs::Scope::Node, batch).await.unwrap().counts;
+        assert_eq!((counts.total, counts.failed), (1, 1));
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 
     #[test]
     fn requests_of_both_apis() {

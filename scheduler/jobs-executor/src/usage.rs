@@ -2,21 +2,23 @@
 
 use omni_jobs::Usage;
 use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// Most tokens that a response can have used. A model may say any number.
+const MOST: u64 = 1 << 40;
 
 #[derive(Debug, Default, Deserialize)]
-struct Body {
+struct Body<'a> {
     usage: Option<Said>,
-    result: Option<NativeResult>,
+    /// Text, not unfolded: a model may answer with anything.
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(untagged)]
-enum NativeResult {
-    Object {
-        usage: Said,
-    },
-    #[default]
-    Other,
+/// Result of the run API that is an object.
+#[derive(Debug, Deserialize)]
+struct NativeResult {
+    usage: Option<Said>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -40,16 +42,17 @@ struct Details {
 /// Tokens that the body of a response says; none for a body of another form.
 pub(crate) fn usage(body: &[u8]) -> Usage {
     let Body { usage, result } = serde_json::from_slice(body).unwrap_or_default();
-    let native = || match result {
-        Some(NativeResult::Object { usage }) => Some(usage),
-        Some(NativeResult::Other) | None => None,
+    let native = || {
+        let object = result.map(RawValue::get).filter(|json| json.starts_with('{'))?;
+        serde_json::from_str::<NativeResult>(object).ok()?.usage
     };
     let said = usage.or_else(native).unwrap_or_default();
+    let tokens = |said: Option<u64>| said.unwrap_or_default().min(MOST);
     Usage {
-        input: said.input_tokens.unwrap_or_default(),
-        cached: said.input_tokens_details.and_then(|details| details.cached_tokens).unwrap_or_default(),
-        output: said.output_tokens.unwrap_or_default(),
-        reasoning: said.output_tokens_details.and_then(|details| details.reasoning_tokens).unwrap_or_default(),
+        input: tokens(said.input_tokens),
+        cached: tokens(said.input_tokens_details.and_then(|details| details.cached_tokens)),
+        output: tokens(said.output_tokens),
+        reasoning: tokens(said.output_tokens_details.and_then(|details| details.reasoning_tokens)),
     }
 }
 
@@ -65,7 +68,17 @@ fn tokens_in_the_forms_of_the_apis() {
     assert_eq!(of(responses), expected);
     let native = r#"{"result":{"response":"hi","usage":{"prompt_tokens":5,"completion_tokens":3}},"success":true}"#;
     assert_eq!(of(native), Usage { input: 5, output: 3, ..Usage::default() });
-    for other in ["", "[]", "{}", r#"{"result":"text"}"#, r#"{"usage":null}"#, r#"{"usage":7}"#] {
+    let most = r#"{"usage":{"prompt_tokens":18446744073709551615,"completion_tokens":1099511627777}}"#;
+    assert_eq!(of(most), Usage { input: MOST, output: MOST, ..Usage::default() });
+    for other in [
+        "",
+        "[]",
+        "{}",
+        r#"{"result":"text"}"#,
+        r#"{"result":[{"prompt_tokens":5}]}"#,
+        r#"{"usage":null}"#,
+        r#"{"usage":7}"#,
+    ] {
         assert_eq!(of(other), Usage::default(), "{other}");
     }
 }

@@ -1,5 +1,6 @@
 //! Failures of the store. No message contains a path: some are shown to clients.
 
+use rusqlite::ErrorCode;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -58,6 +59,24 @@ pub enum JobError {
 impl JobError {
     pub(crate) fn io(action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { action, source: Arc::new(source) }
+    }
+
+    /// Returns true if the same call may take effect later: the disk is full or has failed, or the database is locked.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Io { .. } | Self::DiskBound => true,
+            Self::Database(error) => matches!(
+                error.sqlite_error_code(),
+                Some(
+                    ErrorCode::DatabaseBusy
+                        | ErrorCode::DatabaseLocked
+                        | ErrorCode::DiskFull
+                        | ErrorCode::SystemIoFailure
+                )
+            ),
+            _ => false,
+        }
     }
 }
 

@@ -58,6 +58,9 @@ impl Record {
     }
 }
 
+/// Most tokens of a result, so that the sum of a batch is a number that the database has.
+const MAX_TOKENS: u64 = 1 << 40;
+
 /// Effect of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recorded {
@@ -185,8 +188,9 @@ fn count(connection: &Connection, no: i64, record: &Record, end: u64, now: UnixM
                output_tokens = output_tokens + ?7, reasoning_tokens = reasoning_tokens + ?8
                WHERE no = ?1 RETURNING completed + failed = total";
     let success = record.kind == Kind::Success;
-    let usage = &record.usage;
-    let values = params![no, success, !success, end, usage.input, usage.cached, usage.output, usage.reasoning];
+    let Usage { input, cached, output, reasoning } = record.usage;
+    let [input, cached, output, reasoning] = [input, cached, output, reasoning].map(|tokens| tokens.min(MAX_TOKENS));
+    let values = params![no, success, !success, end, input, cached, output, reasoning];
     if connection.prepare_cached(sql)?.query_row(values, |row| row.get(0))? {
         batches::apply(connection, no, Event::AllDone, now)?;
     }

@@ -62,9 +62,12 @@ impl World {
     }
 
     fn record(&mut self, item: u32) -> Recorded {
+        self.record_usage(item, Usage { input: 1, ..Usage::default() })
+    }
+
+    fn record_usage(&mut self, item: u32, usage: Usage) -> Recorded {
         let item = self.item(item);
-        let record =
-            Record { kind: Kind::Success, json: b"{}".to_vec(), usage: Usage { input: 1, ..Usage::default() } };
+        let record = Record { kind: Kind::Success, json: b"{}".to_vec(), usage };
         let mut unit = Unit { connection: &self.connection, results: &mut self.results };
         items::record(&mut unit, &item, &record, NOW).unwrap().0
     }
@@ -128,4 +131,14 @@ fn reports_of_other_attempts_change_nothing() {
     assert_eq!(world.claim(), [(0, 2)]);
     world.interrupt(0, 1);
     assert_eq!(world.counts(), (0, 1, 2, 2));
+}
+
+#[test]
+fn any_number_of_tokens_is_stored() {
+    let mut world = World::new();
+    for item in 0..3 {
+        assert_eq!(world.record_usage(item, Usage { output: u64::MAX, ..Usage::default() }), Recorded::First);
+    }
+    let stored = batches::find(&world.connection, Scope::Node, world.batch).unwrap().unwrap();
+    assert_eq!(stored.batch.usage, Usage { output: 3 << 40, ..Usage::default() });
 }

@@ -251,8 +251,12 @@ impl Thread {
     fn savepoint(&mut self, command: impl FnOnce(&mut Unit<'_>) -> bool) -> Result<(), JobError> {
         self.connection.prepare_cached("SAVEPOINT command")?.execute([])?;
         if !command(&mut Unit { connection: &self.connection, results: &mut self.results }) {
-            // Fails if the database has rolled back everything, as on a full disk.
-            self.connection.prepare_cached("ROLLBACK TO command")?.execute([])?;
+            let rolled_back = self.connection.prepare_cached("ROLLBACK TO command")?.execute([]);
+            if self.connection.is_autocommit() {
+                let source = io::Error::other("the database has rolled back, as on a full disk");
+                return Err(JobError::io("change the database")(source));
+            }
+            rolled_back?;
         }
         self.connection.prepare_cached("RELEASE command")?.execute([])?;
         Ok(())

@@ -176,7 +176,7 @@ fn a_full_disk_refuses_changes_and_loses_none() {
         let mut refused = 0;
         for claim in &mut claims {
             while let Err(error) = claim.complete(large(claim.item()), START).await {
-                assert!(matches!(error, JobError::Io { .. } | JobError::Database(_)), "{error:?}");
+                assert!(error.is_passing(), "{error:?}");
                 refused += 1;
                 // Some space, not enough for all.
                 assert!(refused < 100);
