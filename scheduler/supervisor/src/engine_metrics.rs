@@ -69,29 +69,59 @@ impl Drop for EngineSeries {
     }
 }
 
+/// Series of one name.
+#[derive(Debug)]
+struct Family<'a> {
+    kind: MetricKind,
+    series: BTreeMap<Vec<(&'a str, &'a str)>, f64>,
+}
+
+impl Reports {
+    /// Families of all reports, as a text of metrics may have them: one kind for each name, which is that of the first
+    /// engine, no series twice, no label twice. Otherwise an engine could spoil the text for all.
+    fn families(&self) -> BTreeMap<&str, Family<'_>> {
+        let mut families: BTreeMap<&str, Family<'_>> = BTreeMap::new();
+        for report in self.by_engine.values() {
+            for metric in &report.metrics {
+                let family = families.entry(&metric.name);
+                let family = family.or_insert_with(|| Family { kind: metric.kind, series: BTreeMap::new() });
+                if family.kind != metric.kind {
+                    continue;
+                }
+                let own = metric.labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+                let mut labels = vec![("model", report.model.as_str()), ("instance", report.instance.as_str())];
+                for (name, value) in own {
+                    if labels.iter().all(|(known, _)| *known != name) {
+                        labels.push((name, value));
+                    }
+                }
+                family.series.entry(labels).or_insert(metric.value);
+            }
+        }
+        // A counter's sample has this ending, and would be in two families.
+        let is_counter = |name: &str| families.get(name).is_some_and(|family| family.kind == MetricKind::Counter);
+        let spoilt: Vec<&str> =
+            families.keys().filter(|name| name.strip_suffix("_total").is_some_and(is_counter)).copied().collect();
+        families.retain(|name, _| !spoilt.contains(name));
+        families
+    }
+}
+
 impl Collector for EngineMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let reports = self.reports();
-        let mut families: BTreeMap<(&str, MetricKind), Vec<(&Report, &EngineMetric)>> = BTreeMap::new();
-        for report in reports.by_engine.values() {
-            for metric in &report.metrics {
-                families.entry((&metric.name, metric.kind)).or_default().push((report, metric));
-            }
-        }
-        for ((name, kind), series) in families {
+        for (name, Family { kind, series }) in reports.families() {
             let metric_type = match kind {
                 MetricKind::Counter => MetricType::Counter,
                 MetricKind::Gauge => MetricType::Gauge,
             };
             let name = format!("engine_{name}");
             let mut family = encoder.encode_descriptor(&name, "Reported by engines of models", None, metric_type)?;
-            for (report, metric) in series {
-                let mut labels = vec![("model", report.model.as_str()), ("instance", report.instance.as_str())];
-                labels.extend(metric.labels.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+            for (labels, value) in series {
                 let series = family.encode_family(&labels)?;
                 match kind {
-                    MetricKind::Counter => ConstCounter::new(metric.value).encode(series)?,
-                    MetricKind::Gauge => ConstGauge::new(metric.value).encode(series)?,
+                    MetricKind::Counter => ConstCounter::new(value).encode(series)?,
+                    MetricKind::Gauge => ConstGauge::new(value).encode(series)?,
                 }
             }
         }
@@ -139,5 +169,30 @@ mod tests {
         assert!(!render().contains("model=\"a\""), "{}", render());
         drop(second);
         assert_eq!(render(), "# EOF\n");
+    }
+
+    #[test]
+    fn an_engine_does_not_spoil_the_text_for_others() {
+        let (metrics, mut registry) = (EngineMetrics::default(), Registry::with_prefix("omni"));
+        registry.register_collector(Box::new(metrics.clone()));
+        let (first, second) = (metrics.engine("a", "1"), metrics.engine("b", "2"));
+        first.set(vec![metric("x", MetricKind::Counter, "0", 1.0), metric("x", MetricKind::Counter, "0", 2.0)]);
+        let lying =
+            EngineMetric { labels: vec![("model".into(), "a".into())], ..metric("y", MetricKind::Gauge, "0", 4.0) };
+        second.set(vec![
+            metric("x", MetricKind::Gauge, "0", 3.0),
+            metric("x_total", MetricKind::Gauge, "0", 3.0),
+            lying,
+        ]);
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            samples,
+            [
+                "omni_engine_x_total{model=\"a\",instance=\"1\",engine=\"0\"} 1.0",
+                "omni_engine_y{model=\"b\",instance=\"2\"} 4.0",
+            ]
+        );
     }
 }
