@@ -31,7 +31,7 @@ impl PlacedInstance {
         Self { request, card, command: None, works, has_unreported_use: true, last_event_at, is_asleep: false, moves }
     }
 
-    /// Its memory, for what its accounting means.
+    /// Memory of the instance, for what its accounting means.
     pub(super) fn memory(&self) -> Memory {
         let PlacementRequest { mode, limit, .. } = self.request;
         Memory { mode, limit, is_asleep: self.is_asleep }
