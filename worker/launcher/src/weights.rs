@@ -4,6 +4,7 @@
 //! secret of that source, and takes over what it has left once none of its processes is there any more.
 
 use super::settings::Settings;
+use nix::sys::statvfs::statvfs;
 use omni_cgroup::Limits;
 use omni_config::Source;
 use omni_config::node::{WEIGHTS_UID, Weights};
@@ -75,7 +76,8 @@ impl Fetcher {
         })
     }
 
-    /// Fetches an order; returns the set of its files.
+    /// Fetches an order; returns the set of its files. What is left of a failed attempt stays for the next one, unless
+    /// that would fail, too, or the disk is full. What is complete stays in any case.
     pub(super) fn fetch(
         &self,
         key: &Digest,
@@ -83,7 +85,21 @@ impl Fetcher {
         stop: &Stop,
         report: &dyn Fn(Report),
     ) -> Result<Digest, Failure> {
+        let fetched = self.run(key, order, stop, report);
+        let is_lost = |failure: &Failure| failure.permanent || check_room(&self.cache_dir).is_err();
+        if fetched.as_ref().is_err_and(is_lost) && !self.cache.is_fetched(key) {
+            self.cache.abandon(key);
+        }
+        fetched
+    }
+
+    fn run(&self, key: &Digest, order: &Order, stop: &Stop, report: &dyn Fn(Report)) -> Result<Digest, Failure> {
         let passing = |message: String| Failure { message, permanent: false };
+        let complete = || self.cache.complete(key, order).map_err(|error| passing(chain(&error)));
+        if self.cache.is_fetched(key) {
+            // An earlier launcher ended, or the disk refused, after all of it had been fetched.
+            return complete();
+        }
         let work = self.cache.begin(key, order).map_err(|error| passing(chain(&error)))?;
         let command = self.command(order, &work)?;
         let mut last = None;
@@ -109,7 +125,7 @@ impl Fetcher {
             let Failure { message, permanent } = last.unwrap_or_else(unknown);
             return Err(Failure { message: format!("fetching weights from {}: {message}", order.source), permanent });
         }
-        self.cache.complete(key, order).map_err(|error| passing(chain(&error)))
+        complete()
     }
 
     fn command(&self, order: &Order, work: &omni_weights::Work) -> Result<SandboxedCommand, Failure> {
@@ -144,7 +160,7 @@ impl Fetcher {
 
     /// The order for a request, by the node's configuration.
     pub(super) fn order(&self, request: &omni_node_protocol::launcher::WeightsRequest) -> Result<Order, String> {
-        let order = Order::new(request, &self.config, &self.boot)?;
+        let order = Order::new(request, &self.config, reserve(&self.cache_dir), &self.boot)?;
         let has_authorities = self.rule(&order).is_some_and(|rule| rule.authorities.is_some());
         Ok(Order { authorities: has_authorities.then(|| AUTHORITIES.to_owned()), ..order })
     }
@@ -168,4 +184,10 @@ impl Fetcher {
         };
         read().map(Some).map_err(|error| format!("the node cannot read the credential {}: {error}", path.display()))
     }
+}
+
+/// Bytes that downloads leave free on the disk, as [`check_room`] has it: a twentieth, and 4 GiB at most.
+fn reserve(dir: &Path) -> u64 {
+    let bytes = statvfs(dir).map_or(0, |disk| disk.blocks().saturating_mul(disk.fragment_size()));
+    (bytes / 20).min(4 << 30)
 }

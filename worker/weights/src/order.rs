@@ -41,16 +41,19 @@ pub struct Order {
     pub authorities: Option<String>,
     /// Most bytes of all files.
     pub most_bytes: u64,
+    /// Bytes that downloads leave free on the disk.
+    pub reserve: u64,
     /// Identifier of the machine's boot. What was written before it may not be on the disk.
     pub boot: String,
 }
 
 impl Order {
-    /// The order for a request, by the node's configuration; refused when that does not grant the source.
+    /// The order for a request, by the node's configuration; refused when that does not grant the source. `reserve`: bytes
+    /// that downloads leave free on the disk.
     ///
     /// # Errors
     /// A message for the model's author.
-    pub fn new(request: &WeightsRequest, config: &Weights, boot: &str) -> Result<Self, String> {
+    pub fn new(request: &WeightsRequest, config: &Weights, reserve: u64, boot: &str) -> Result<Self, String> {
         let source: Source = request.source.parse().map_err(|error| format!("`source` in [weights]: {error}"))?;
         let Some((_, rule)) = config.rule(&source) else {
             return Err(format!(
@@ -81,6 +84,7 @@ impl Order {
             private_hosts: config.private_hosts.iter().map(ToString::to_string).collect(),
             authorities: None,
             most_bytes: config.cache.bytes(),
+            reserve,
             boot: boot.to_owned(),
         })
     }
@@ -121,7 +125,7 @@ mod tests {
 
     #[test]
     fn an_order_has_the_rules_of_the_source_that_is_granted() {
-        let order = |source: &str| Order::new(&request(source), &config(), "boot").unwrap();
+        let order = |source: &str| Order::new(&request(source), &config(), 0, "boot").unwrap();
         let s3 = order("s3://bucket/models/llama/");
         assert_eq!(s3.source, "s3://bucket/models/llama");
         assert_eq!(
@@ -149,14 +153,14 @@ mod tests {
         digest.sha256 = Some("../../x".to_owned());
         requests.push((digest, "64 lower-case"));
         for (request, why) in requests {
-            let error = Order::new(&request, &config(), "boot").unwrap_err();
+            let error = Order::new(&request, &config(), 0, "boot").unwrap_err();
             assert!(error.contains(why), "{error}");
         }
     }
 
     #[test]
     fn equal_orders_have_one_key_whatever_the_boot() {
-        let order = |source: &str, boot: &str| Order::new(&request(source), &config(), boot).unwrap();
+        let order = |source: &str, boot: &str| Order::new(&request(source), &config(), 0, boot).unwrap();
         assert_eq!(order("hf://meta/llama", "1").key(), order("hf://meta/llama@main", "2").key());
         assert_ne!(order("hf://meta/llama", "1").key(), order("hf://meta/llama@v1", "1").key());
         let pinned = Order { sha256: Some(order("https://host/w", "1").key()), ..order("https://host/w", "1") };

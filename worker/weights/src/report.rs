@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// Name of the list of fetched files in the downloader's folder.
 pub const FETCHED: &str = "fetched.json";
-/// Files that one source may have.
-pub const MOST_FILES: usize = 20_000;
+/// Files that one source may have. The downloader has two descriptors open for each, of 16,384.
+pub const MOST_FILES: usize = 8_000;
 
 /// Line of the downloader, JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

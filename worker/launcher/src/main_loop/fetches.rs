@@ -219,7 +219,7 @@ mod tests {
     fn order(name: &str) -> Order {
         let config = NodeConfig::parse("[weights.sources.\"https://host\"]\n").unwrap().weights;
         let request = WeightsRequest { source: format!("https://host/{name}"), sha256: None, files: BTreeMap::new() };
-        Order::new(&request, &config, "boot").unwrap()
+        Order::new(&request, &config, 0, "boot").unwrap()
     }
 
     fn waiter(number: u32) -> Waiter {

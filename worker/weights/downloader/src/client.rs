@@ -27,6 +27,8 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 /// Time for a connection with TLS.
 const CONNECT: Duration = Duration::from_secs(20);
+/// Time for its addresses, divided among them: one that does not answer leaves the others theirs.
+const ADDRESSES: Duration = Duration::from_secs(10);
 /// Time for the head of a response, and between two pieces of its body.
 pub(crate) const SILENCE: Duration = Duration::from_secs(60);
 /// Redirects of one request.
@@ -167,13 +169,15 @@ impl Client {
         };
         self.rules.addresses(host, &addresses)?;
         let mut last = io::Error::from(io::ErrorKind::NotFound);
+        let each = ADDRESSES / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
         for address in addresses {
-            match TcpStream::connect(SocketAddr::new(address, url.origin.port)).await {
-                Ok(stream) => {
+            match timeout(each, TcpStream::connect(SocketAddr::new(address, url.origin.port))).await {
+                Ok(Ok(stream)) => {
                     let _ = stream.set_nodelay(true);
                     return self.begin(url, stream).await;
                 }
-                Err(error) => last = error,
+                Ok(Err(error)) => last = error,
+                Err(_) => last = io::Error::from(io::ErrorKind::TimedOut),
             }
         }
         Err(network(last.to_string()))

@@ -61,20 +61,24 @@ pub(crate) async fn order(
         return Err(Failure::TooLarge { bytes, most: order.most_bytes });
     }
     let fetched = match attempt(order, listing, &client, folders, files.clone(), sink).await {
-        // Ranges of an earlier run are of another content: without it, all of it is of one.
-        Err((Failure::Changed { path }, true)) => {
+        // Ranges of an earlier run are of another content: without them, all of it is of one.
+        Err((Failure::Changed { path } | Failure::WrongDigest { path, .. }, true)) => {
             sink(Report::Note { text: format!("{path} has changed since an earlier attempt: it is fetched anew") });
             clear(folders).map_err(Failure::Disk)?;
             attempt(order, listing, &client, folders, files, sink).await
         }
         fetched => fetched,
     };
-    if let Err((Failure::Changed { .. } | Failure::WrongDigest { .. }, _)) = &fetched {
+    if let Err((Failure::Changed { .. } | Failure::WrongDigest { .. } | Failure::DiskFull { .. }, _)) = &fetched {
         clear(folders).map_err(Failure::Disk)?;
     }
     let fetched = fetched.map_err(|(failure, _)| failure)?;
     let list = serde_json::to_vec(&fetched).map_err(|error| Failure::Disk(error.into()))?;
-    fs::write(folders.work.join(FETCHED), list).map_err(Failure::Disk)
+    // A list that is there is complete.
+    let unfinished = folders.work.join("list");
+    fs::write(&unfinished, list)
+        .and_then(|()| fs::rename(unfinished, folders.work.join(FETCHED)))
+        .map_err(Failure::Disk)
 }
 
 /// A failure comes with whether something of an earlier run was used.
@@ -205,7 +209,8 @@ fn open_all(
     let needed: u64 = missing.iter().map(|file| file.size).sum();
     let disk = statvfs(&folders.work).map_err(|errno| Failure::Disk(errno.into()))?;
     let reserved = reserved(folders);
-    let free = (disk.blocks_available() * disk.fragment_size()).saturating_add(reserved);
+    let free = disk.blocks_available().saturating_mul(disk.fragment_size()).saturating_sub(order.reserve);
+    let free = free.saturating_add(reserved);
     if needed > free {
         return Err(Failure::DiskFull { needed, free });
     }

@@ -10,10 +10,16 @@ use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, Heade
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// Progress that counts as such: attempts are counted anew after it.
 const PROGRESS: u64 = 1 << 20;
+
+/// Time for a range: a server that is slower is one that cuts off, and does not keep the place of others for a day.
+const SLOWEST: Duration = if cfg!(test) { Duration::from_secs(5) } else { Duration::from_mins(10) };
+
+/// Ranges that the time for a whole file is counted by: a run is ended after a day anyway.
+const MOST_RANGES: u32 = 1 << 16;
 
 /// How far an attempt came.
 enum Attempt {
@@ -37,12 +43,13 @@ pub(crate) async fn range(
     let mut attempts = 0;
     while !part.is_whole() {
         let before = bytes.start;
-        match attempt(client, kept, part, &mut bytes, progress).await? {
+        let begun = Instant::now();
+        match attempt(client, kept, part, &mut bytes, SLOWEST, progress).await? {
             Attempt::Done => return part.finish(number..number + 1),
             Attempt::Whole => part.is_whole.store(true, Ordering::Relaxed),
             Attempt::Cut { why, after } => {
                 kept.close();
-                attempts = if bytes.start - before >= PROGRESS { 1 } else { attempts + 1 };
+                attempts = counted(attempts, bytes.start - before, begun.elapsed() >= SLOWEST);
                 pause(attempts, after, why).await?;
             }
         }
@@ -62,7 +69,9 @@ pub(crate) async fn whole(
     let mut attempts = 0;
     loop {
         let mut bytes = 0..part.remote.size;
-        match attempt(client, kept, part, &mut bytes, progress).await? {
+        let ranges = u32::try_from(range::count(part.remote.size)).unwrap_or(u32::MAX);
+        let limit = SLOWEST.saturating_mul(ranges.clamp(1, MOST_RANGES));
+        match attempt(client, kept, part, &mut bytes, limit, progress).await? {
             Attempt::Done => return part.finish(0..range::count(part.remote.size)),
             Attempt::Whole => {
                 let what = "a part of the file, where all of it was asked for".to_owned();
@@ -78,6 +87,11 @@ pub(crate) async fn whole(
     }
 }
 
+/// Attempts at a range after one that was cut off: progress counts them anew, unless it is too slow.
+fn counted(attempts: u32, progress: u64, is_slow: bool) -> u32 {
+    if progress >= PROGRESS && !is_slow { 1 } else { attempts + 1 }
+}
+
 async fn pause(attempts: u32, after: Option<Duration>, why: Failure) -> Result<(), Failure> {
     match retry::pause(attempts, after) {
         Some(pause) => {
@@ -88,12 +102,13 @@ async fn pause(attempts: u32, after: Option<Duration>, why: Failure) -> Result<(
     }
 }
 
-/// Asks once for `bytes`, whose start moves on with what is on the disk.
+/// Asks once for `bytes`, whose start moves on with what is on the disk. `limit`: time for the body.
 async fn attempt(
     client: &Client,
     kept: &mut Connections,
     part: &Part,
     bytes: &mut Range<u64>,
+    limit: Duration,
     progress: &AtomicU64,
 ) -> Result<Attempt, Failure> {
     let (url, size) = (&part.remote.url, part.remote.size);
@@ -137,14 +152,23 @@ async fn attempt(
         None if !is_all && part.remote.sha256.is_none() && validator.is_none() => return Ok(Attempt::Whole),
         None => {}
     }
-    body(answer, part, bytes, progress).await
+    body(answer, part, bytes, limit, progress).await
 }
 
-async fn body(answer: Answer, part: &Part, bytes: &mut Range<u64>, progress: &AtomicU64) -> Result<Attempt, Failure> {
+async fn body(
+    answer: Answer,
+    part: &Part,
+    bytes: &mut Range<u64>,
+    limit: Duration,
+    progress: &AtomicU64,
+) -> Result<Attempt, Failure> {
     let url = || part.remote.url.to_string();
-    let mut body = answer.response.into_body();
+    let (mut body, deadline) = (answer.response.into_body(), Instant::now() + limit);
     while !bytes.is_empty() {
         let cut = |what: String| Ok(Attempt::Cut { why: Failure::Network { url: url(), what }, after: None });
+        if Instant::now() >= deadline {
+            return cut(format!("slower than {} MiB in {} s", range::RANGE >> 20, SLOWEST.as_secs()));
+        }
         let frame = match timeout(SILENCE, body.frame()).await {
             Ok(Some(Ok(frame))) => frame,
             Ok(Some(Err(error))) => return cut(chain(&error)),
@@ -177,4 +201,17 @@ fn head(answer: &Answer) -> Head {
 
 fn field<'a>(answer: &'a Answer, name: &HeaderName) -> Option<&'a str> {
     answer.response.headers().get(name).and_then(|value| value.to_str().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_progress_is_none() {
+        let table = [(3, 0, false, 4), (3, PROGRESS, false, 1), (3, PROGRESS, true, 4), (0, PROGRESS - 1, false, 1)];
+        for (attempts, progress, is_slow, expected) in table {
+            assert_eq!(counted(attempts, progress, is_slow), expected, "{attempts} {progress} {is_slow}");
+        }
+    }
 }

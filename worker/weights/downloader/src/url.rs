@@ -49,16 +49,13 @@ impl Url {
 
     /// The URL that a redirect names, from this one.
     pub(crate) fn join(&self, location: &str) -> Result<Self, BadUrl> {
-        if location.contains("://") {
-            return Self::parse(location);
-        }
         if let Some(rest) = location.strip_prefix("//") {
             return Self::parse(&format!("{}://{rest}", if self.origin.is_plain { "http" } else { "https" }));
         }
         if location.starts_with('/') {
             return Self::parse(&format!("{}{location}", self.origin));
         }
-        Err(BadUrl)
+        Self::parse(location)
     }
 }
 
@@ -186,9 +183,13 @@ mod tests {
         let table = [
             ("/x?y", Some("https://h/x?y")),
             ("//other/x", Some("https://other/x")),
+            ("/get?next=https://other/x", Some("https://h/get?next=https://other/x")),
+            ("//other/x?next=https://h/", Some("https://other/x?next=https://h/")),
+            ("https://other/x?next=//h/", Some("https://other/x?next=//h/")),
             ("http://169.254.169.254/latest", Some("http://169.254.169.254/latest")),
             ("file:///etc/passwd", None),
             ("x", None),
+            ("x?next=https://other/", None),
         ];
         for (location, expected) in table {
             let joined = url.join(location).ok();

@@ -15,7 +15,7 @@ use crate::digest::Digest;
 use crate::eviction::{self, Shortage, StoredSet};
 use crate::order::Order;
 use crate::report::{FETCHED, FetchedFile};
-use intake::{check, read_list, set_id};
+use intake::{check, read_list, set_id, shown};
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Gid, Uid, chown, syncfs};
@@ -74,6 +74,9 @@ pub enum CacheError {
     /// The list of files is not one that a downloader writes.
     #[error("the downloader left {0}")]
     Odd(String),
+    /// The node had a content when the downloader began, and has removed it since.
+    #[error("the node has removed `{0}` from its cache meanwhile: it is fetched with the next attempt")]
+    Gone(String),
     /// No room.
     #[error(transparent)]
     Shortage(#[from] Shortage),
@@ -126,7 +129,8 @@ impl Cache {
         record.map_or(0, |record| record.files.iter().filter(|file| !file.verified).count())
     }
 
-    /// Makes the folder of an order, with what an attempt before has fetched.
+    /// Makes the folder of an order, with what an attempt before has fetched. What is root's in it stays root's: it may
+    /// be a content of the cache by now, and leaves the folder.
     ///
     /// # Errors
     /// It cannot be made.
@@ -138,23 +142,55 @@ impl Cache {
         }
         let owner = (Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.uid)));
         chown(&folder, owner.0, owner.1).map_err(io::Error::from).map_err(at("give the folder to the downloader"))?;
+        for name in names(&folder) {
+            let path = folder.join(name);
+            if fs::symlink_metadata(&path).is_ok_and(|found| found.uid() != self.uid) {
+                discard(&path);
+            }
+        }
         let path = self.root.join("orders").join(format!("{key}.json"));
         let text = serde_json::to_vec(order).map_err(io::Error::from).map_err(at("write the order for weights"))?;
         fs::write(&path, text).map_err(at("write the order for weights"))?;
         Ok(Work { folder, order: path })
     }
 
+    /// Returns true if a downloader has left all files of an order, and they have not been taken over yet.
+    #[must_use]
+    pub fn is_fetched(&self, key: &Digest) -> bool {
+        fs::symlink_metadata(self.root.join("work").join(key.as_str()).join(FETCHED)).is_ok()
+    }
+
     /// Takes over what a downloader that has ended left for an order: its files become root's and read-only, and a set.
+    /// After an end in the middle, or a file system that refused, it may be called again; what is not as it should be
+    /// is removed.
     ///
     /// # Errors
-    /// The list is not one that a downloader writes, a file is not as listed, or the file system refuses.
+    /// The list is not one that a downloader writes, a file is not as listed or has another digest, or the file system
+    /// refuses.
     pub fn complete(&self, key: &Digest, order: &Order) -> Result<Digest, CacheError> {
         let work = self.root.join("work").join(key.as_str());
+        let set = self.complete_in(&work, key, order);
+        match &set {
+            Ok(_) | Err(CacheError::Odd(_)) => discard(&work),
+            // The downloader goes on from what is there.
+            Err(CacheError::Gone(_)) => discard(&work.join(FETCHED)),
+            Err(CacheError::Io { .. } | CacheError::Shortage(_)) => {}
+        }
+        set
+    }
+
+    fn complete_in(&self, work: &Path, key: &Digest, order: &Order) -> Result<Digest, CacheError> {
         let fetched = read_list(&work.join(FETCHED))?;
         check(&fetched)?;
+        if let Some(file) = fetched.files.iter().find(|file| file.part.is_none() && !self.has(file)) {
+            return Err(CacheError::Gone(shown(&file.path)));
+        }
+        for file in &fetched.files {
+            self.seal(work, file)?;
+        }
         let _contents = self.contents.lock().unwrap_or_else(PoisonError::into_inner);
         for file in &fetched.files {
-            self.take_over(&work, file)?;
+            self.take_over(work, file)?;
         }
         let set = set_id(&fetched);
         let place = self.sets().join(set.as_str());
@@ -170,7 +206,6 @@ impl Cache {
         let record = Record { source: order.source.clone(), set: set.clone(), files: fetched.files };
         write_lasting(&self.record_path(key), &serde_json::to_vec_pretty(&record).unwrap_or_default())
             .map_err(at("record the weights"))?;
-        discard(&work);
         Ok(set)
     }
 
@@ -195,8 +230,8 @@ impl Cache {
         self.sets().join(set.as_str()).is_dir().then_some(set)
     }
 
-    /// Removes sets until `needed` further bytes fit, the least recently used first and none in use; and what orders left
-    /// that are not `running`.
+    /// Removes sets until `needed` further bytes fit, the least recently used first and none in use; before them what
+    /// orders left that are not `running`.
     ///
     /// # Errors
     /// All that is left is in use.
@@ -207,18 +242,26 @@ impl Cache {
         running: &BTreeSet<Digest>,
     ) -> Result<(), CacheError> {
         let sets = self.stored(in_use);
-        if eviction::bytes(&sets).saturating_add(needed) > self.most {
-            for name in names(&self.root.join("work")) {
-                if Digest::parse(&name).is_ok_and(|key| !running.contains(&key)) {
-                    discard(&self.root.join("work").join(name));
-                }
-            }
+        let work = names(&self.root.join("work"));
+        let is_idle = |name: &String| Digest::parse(name).is_ok_and(|key| !running.contains(&key));
+        let idle: Vec<PathBuf> =
+            work.into_iter().filter(is_idle).map(|name| self.root.join("work").join(name)).collect();
+        let left = idle.iter().map(|work| on_disk(work)).fold(0, u64::saturating_add);
+        let is_full = eviction::bytes(&sets).saturating_add(left).saturating_add(needed) > self.most;
+        if is_full {
+            idle.iter().for_each(|work| discard(work));
         }
         let evicted = eviction::evict(sets, needed, self.most)?;
-        if !evicted.is_empty() {
+        if !evicted.is_empty() || (is_full && !idle.is_empty()) {
             self.remove(&evicted);
         }
         Ok(())
+    }
+
+    /// Removes what an order that is not running has left.
+    pub fn abandon(&self, key: &Digest) {
+        discard(&self.root.join("work").join(key.as_str()));
+        discard(&self.root.join("orders").join(format!("{key}.json")));
     }
 
     /// Bytes of all contents.
@@ -333,6 +376,12 @@ fn write_lasting(path: &Path, text: &[u8]) -> io::Result<()> {
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// Bytes that the files of a folder have on the disk.
+fn on_disk(folder: &Path) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.metadata().ok()).map(|found| found.blocks() * 512).fold(0, u64::saturating_add)
 }
 
 /// Removes a file or a tree. Nothing that is left over does harm: it is removed at the next start.

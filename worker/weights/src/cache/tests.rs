@@ -26,7 +26,7 @@ impl World {
         let text = "[weights.sources.\"https://host\"]\n";
         let config = omni_config::NodeConfig::parse(text).unwrap().weights;
         let request = WeightsRequest { source: source.to_owned(), sha256: None, files: BTreeMap::new() };
-        Order::new(&request, &config, "boot").unwrap()
+        Order::new(&request, &config, 0, "boot").unwrap()
     }
 
     /// Plays the downloader: `(path, content, is fetched)`.
@@ -50,6 +50,23 @@ impl World {
         }
         fs::write(work.folder.join(FETCHED), serde_json::to_vec(&fetched).unwrap()).unwrap();
         self.cache.complete(&order.key(), &order)
+    }
+
+    /// Plays a downloader that fetched files, whose user has them.
+    fn begin(&self, order: &Order, files: &[(&str, &str)]) -> Work {
+        let work = self.cache.begin(&order.key(), order).unwrap();
+        let owned = |name: &str, content: &[u8]| {
+            fs::write(work.folder.join(name), content).unwrap();
+            chown(&work.folder.join(name), Some(Uid::from_raw(self.cache.uid)), None).unwrap();
+        };
+        let mut fetched = Fetched::default();
+        for (part, (path, content)) in (0..).zip(files) {
+            owned(&FetchedFile::part_name(part), content.as_bytes());
+            let (path, size, sha256) = ((*path).to_owned(), content.len() as u64, digest_of(content));
+            fetched.files.push(FetchedFile { path, size, sha256, verified: true, etag: None, part: Some(part) });
+        }
+        owned(FETCHED, &serde_json::to_vec(&fetched).unwrap());
+        work
     }
 
     fn inode(&self, set: &Digest, path: &str) -> u64 {
@@ -88,7 +105,6 @@ fn lists_that_lead_elsewhere_are_refused() {
         &[("/etc/x", "a", true)],
         &[("x", "a", true), ("x", "b", true)],
         &[("x", "a", true), ("x/y", "b", true)],
-        &[("unknown", "never fetched", false)],
     ];
     for files in bad {
         assert!(matches!(world.fetch("https://host/a", files), Err(CacheError::Odd(_))), "{files:?}");
@@ -102,7 +118,108 @@ fn lists_that_lead_elsewhere_are_refused() {
         FetchedFile { path: "x".to_owned(), size, sha256: digest_of("x"), verified: true, etag: None, part: Some(0) };
     let list = serde_json::to_vec(&Fetched { files: vec![file] }).unwrap();
     fs::write(work.folder.join(FETCHED), list).unwrap();
+    assert!(matches!(world.cache.complete(&order.key(), &order), Err(CacheError::Odd(_))));
+    // A list that is a link, and one that is a folder.
+    let work = world.cache.begin(&order.key(), &order).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", work.folder.join(FETCHED)).unwrap();
+    assert!(matches!(world.cache.complete(&order.key(), &order), Err(CacheError::Odd(_))));
+    let work = world.cache.begin(&order.key(), &order).unwrap();
+    fs::create_dir(work.folder.join(FETCHED)).unwrap();
+    assert!(matches!(world.cache.complete(&order.key(), &order), Err(CacheError::Odd(_))));
+    assert!(!work.folder.exists());
+}
+
+#[test]
+fn a_content_that_left_the_cache_meanwhile_costs_no_other_download() {
+    let world = World::new(1 << 20);
+    let gone = world.fetch("https://host/a", &[("new", "fetched", true), ("known", "evicted", false)]);
+    assert!(matches!(gone, Err(CacheError::Gone(_))), "{gone:?}");
+    let order = World::order("https://host/a");
+    let work = world.cache.begin(&order.key(), &order).unwrap();
+    assert_eq!(names(&work.folder), [FetchedFile::part_name(0)]);
+}
+
+#[test]
+fn a_missing_part_is_not_taken_for_a_content_of_another_size() {
+    let world = World::new(1 << 20);
+    world.fetch("https://host/a", &[("x", "weights", true)]).unwrap();
+    for (size, part, is_gone) in [(7, Some(0), false), (8, Some(0), false), (8, None, true)] {
+        let order = World::order("https://host/b");
+        let work = world.cache.begin(&order.key(), &order).unwrap();
+        let (path, sha256) = ("x".to_owned(), digest_of("weights"));
+        let file = FetchedFile { path, size, sha256, verified: true, etag: None, part };
+        fs::write(work.folder.join(FETCHED), serde_json::to_vec(&Fetched { files: vec![file] }).unwrap()).unwrap();
+        let refused = world.cache.complete(&order.key(), &order);
+        let is_right =
+            matches!((&refused, is_gone), (Err(CacheError::Odd(_)), false) | (Err(CacheError::Gone(_)), true));
+        assert!(is_right, "{size} {part:?}: {refused:?}");
+    }
+}
+
+#[test]
+fn what_an_end_in_the_middle_leaves_is_completed_or_leaves_the_folder() {
+    for ends in ["seal", "take over", "link"] {
+        let mut world = World::new(1 << 20);
+        world.cache.uid = 12345;
+        let order = World::order("https://host/a");
+        let work = world.begin(&order, &[("a", "one"), ("b", "two")]);
+        let fetched = read_list(&work.folder.join(FETCHED)).unwrap();
+        for file in &fetched.files {
+            world.cache.seal(&work.folder, file).unwrap();
+        }
+        if ends != "seal" {
+            fetched.files.iter().for_each(|file| world.cache.take_over(&work.folder, file).unwrap());
+        }
+        if ends == "link" {
+            world.cache.link_all(&world.cache.sets().join(".unfinished"), &fetched).unwrap();
+        }
+        let cache = Cache::open(world.dir.path(), 12345, 1 << 20, "boot").unwrap();
+        assert!(cache.is_fetched(&order.key()), "{ends}");
+        let set = cache.complete(&order.key(), &order).unwrap();
+        assert_eq!((names(&cache.sets()), cache.find(&order.key())), (vec![set.to_string()], Some(set)), "{ends}");
+        assert!(!work.folder.exists() && cache.bytes() == 6, "{ends}");
+
+        // Without its list, nothing that is root's is given to the downloader.
+        let order = World::order("https://host/b");
+        let work = world.begin(&order, &[("a", "three")]);
+        let fetched = read_list(&work.folder.join(FETCHED)).unwrap();
+        world.cache.seal(&work.folder, &fetched.files[0]).unwrap();
+        world.cache.begin(&order.key(), &order).unwrap();
+        assert_eq!(names(&work.folder), [FETCHED], "{ends}");
+    }
+}
+
+#[test]
+fn a_file_system_that_refuses_costs_no_download() {
+    let world = World::new(1 << 20);
+    let order = World::order("https://host/a");
+    let work = world.begin(&order, &[("a", "one")]);
+    let (sets, aside) = (world.cache.sets(), world.dir.path().join("aside"));
+    fs::rename(&sets, &aside).unwrap();
     assert!(matches!(world.cache.complete(&order.key(), &order), Err(CacheError::Io { .. })));
+    assert!(work.folder.join(FetchedFile::part_name(0)).is_file());
+    fs::rename(&aside, &sets).unwrap();
+    world.cache.complete(&order.key(), &order).unwrap();
+}
+
+#[test]
+fn a_file_is_not_named_by_a_digest_that_it_has_not() {
+    let world = World::new(1 << 20);
+    let order = World::order("https://host/a");
+    let work = world.cache.begin(&order.key(), &order).unwrap();
+    fs::write(work.folder.join(FetchedFile::part_name(0)), "poison").unwrap();
+    let file = FetchedFile {
+        path: "x".to_owned(),
+        size: 6,
+        sha256: digest_of("what others ask for"),
+        verified: true,
+        etag: None,
+        part: Some(0),
+    };
+    fs::write(work.folder.join(FETCHED), serde_json::to_vec(&Fetched { files: vec![file] }).unwrap()).unwrap();
+    assert!(matches!(world.cache.complete(&order.key(), &order), Err(CacheError::Odd(_))));
+    assert_eq!((names(&world.cache.files()), work.folder.exists()), (Vec::new(), false), "nothing is left of it");
+    world.fetch("https://host/a", &[("x", "honest", true)]).unwrap();
 }
 
 #[test]
@@ -123,6 +240,22 @@ fn sets_go_by_their_last_use_and_their_contents_with_them() {
     assert_eq!(world.cache.bytes(), 8);
     world.cache.remove_unused_files();
     assert_eq!(world.cache.find(&World::order("https://host/1").key()), None);
+}
+
+#[test]
+fn work_of_orders_that_do_not_run_counts_and_makes_room() {
+    let world = World::new(1 << 20);
+    let left: Vec<_> = ["https://host/idle", "https://host/runs"].map(World::order).into();
+    let folders = left.iter().map(|order| world.cache.begin(&order.key(), order).unwrap().folder).collect::<Vec<_>>();
+    folders.iter().for_each(|folder| fs::write(folder.join("0.part"), vec![1; 600 << 10]).unwrap());
+    let (none, runs) = (BTreeSet::new(), BTreeSet::from([left[1].key()]));
+    world.cache.make_room(100 << 10, &none, &runs).unwrap();
+    assert!(folders.iter().all(|folder| folder.is_dir()));
+    world.cache.make_room(500 << 10, &none, &runs).unwrap();
+    assert_eq!(folders.iter().map(|folder| folder.is_dir()).collect::<Vec<_>>(), [false, true]);
+    world.cache.abandon(&left[1].key());
+    assert!(!folders[1].exists());
+    assert_eq!(names(&world.dir.path().join("weights/orders")), [format!("{}.json", left[0].key())]);
 }
 
 #[test]

@@ -48,8 +48,12 @@ pub(super) async fn files(
     let everything = wanted.is_empty();
     let mut files = Vec::new();
     let mut next = Some(listing.url(format!("/api/models/{repository}/tree/{commit}?recursive=true")));
-    for _ in 0..PAGES {
-        let Some(url) = next.take() else { break };
+    let mut pages = 0;
+    while let Some(url) = next.take() {
+        pages += 1;
+        if pages > PAGES {
+            return Err(super::too_long(listing.order, &format!("{PAGES} pages of files")));
+        }
         let (body, link) = client.text(kept, &url).await?;
         let entries: Vec<Entry> = parsed(&body, &url)?;
         for entry in entries.into_iter().filter(|entry| entry.kind == "file") {
@@ -59,9 +63,11 @@ pub(super) async fn files(
                 None => {}
             }
         }
-        next = link.as_deref().and_then(next_page).and_then(|text| url.join(text).ok());
-        // The rest of a list is the hub's own.
-        next = next.filter(|url| url.origin == listing.endpoint.origin && files.len() <= MOST_FILES);
+        let is_all = !everything && wanted.is_empty();
+        if is_all || files.len() > MOST_FILES {
+            break; // too many are refused with their source
+        }
+        next = link.as_deref().map(|link| following(&url, link)).transpose()?.flatten();
     }
     missing(&wanted, &listing.order.source)?;
     Ok(files)
@@ -102,21 +108,68 @@ fn parsed<'a, T: Deserialize<'a>>(body: &'a [u8], url: &Url) -> Result<T, Failur
     serde_json::from_slice(body).map_err(|error| Failure::Odd { url: url.to_string(), what: error.to_string() })
 }
 
-/// The next page of a list, in a field such as `<https://hub/api?cursor=x>; rel="next"`.
-fn next_page(link: &str) -> Option<&str> {
-    let part = link.split(',').find(|part| part.contains("rel=\"next\""))?;
-    part.trim().strip_prefix('<')?.split('>').next()
+/// Finds the page of a list after `url`, by the field `Link`. Without it a list would be cut off unseen: one that
+/// cannot be asked for is an error. All of a list is the hub's own.
+fn following(url: &Url, link: &str) -> Result<Option<Url>, Failure> {
+    let odd =
+        || Failure::Odd { url: url.to_string(), what: format!("the next page of a list: {}", link.escape_debug()) };
+    let Some(target) = next_page(link).map_err(|Unread| odd())? else { return Ok(None) };
+    let next = url.join(target).ok().filter(|next| next.origin == url.origin);
+    next.map(Some).ok_or_else(odd)
+}
+
+/// A field `Link` that has a next page, but not its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Unread;
+
+/// Finds the next page of a list in a field such as `<https://hub/api?cursor=x>; rel="next"`.
+fn next_page(link: &str) -> Result<Option<&str>, Unread> {
+    let mut rest = link;
+    while let Some((_, opened)) = rest.split_once('<') {
+        let (target, after) = opened.split_once('>').ok_or(Unread)?;
+        let parameters = after.split_once('<').map_or(after, |(parameters, _)| parameters);
+        if is_next(parameters) {
+            return Ok(Some(target));
+        }
+        rest = after;
+    }
+    if is_next(rest) { Err(Unread) } else { Ok(None) }
+}
+
+/// Finds `rel="next"` among the parameters of a link, in any of the forms that the standard allows.
+fn is_next(parameters: &str) -> bool {
+    parameters.split([';', ',']).filter_map(|parameter| parameter.split_once('=')).any(|(name, value)| {
+        let mut kinds = value.trim().trim_matches('"').split_ascii_whitespace();
+        name.trim().eq_ignore_ascii_case("rel") && kinds.any(|kind| kind.eq_ignore_ascii_case("next"))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
-    fn the_next_page_is_found() {
-        let link = "<https://hub/a?cursor=1>; rel=\"first\", <https://hub/a?cursor=2>; rel=\"next\"";
-        assert_eq!(next_page(link), Some("https://hub/a?cursor=2"));
-        assert_eq!((next_page("<https://hub/a>; rel=\"prev\""), next_page("")), (None, None));
+    fn a_list_goes_on_or_is_an_error() {
+        let page = Url::parse("https://hub/a").unwrap();
+        let two = Ok(Some("https://hub/a?cursor=2,3"));
+        let table = [
+            ("<https://hub/a?cursor=1>; rel=\"first\", <https://hub/a?cursor=2,3>; rel=\"next\"", two),
+            ("<https://hub/a?cursor=2,3>;REL=next;title=x, <https://hub/b>; rel=prev", two),
+            ("</a?cursor=2,3>; rel=\"last next\"", two),
+            ("<https://hub/a>; rel=\"prev\"", Ok(None)),
+            ("", Ok(None)),
+            ("<https://elsewhere/a>; rel=\"next\"", Err(())),
+            ("<http://hub/a>; rel=\"next\"", Err(())),
+            ("<a?cursor=2>; rel=\"next\"", Err(())),
+            ("<https://hub/a; rel=\"next\"", Err(())),
+            ("https://hub/a; rel=\"next\"", Err(())),
+        ];
+        for (link, expected) in table {
+            let next = following(&page, link);
+            let expected = expected.map(|next| next.map(|text| Url::parse(text).unwrap()));
+            assert_eq!(next.map_err(|failure| assert!(failure.is_permanent())), expected, "{link}");
+        }
     }
 
     #[test]
@@ -125,5 +178,12 @@ mod tests {
                     \"oid\":\"x\",\"lfs\":{\"oid\":\"00\",\"size\":4,\"pointerSize\":1}}]";
         let entries: Vec<Entry> = serde_json::from_str(text).unwrap();
         assert_eq!((entries.len(), entries[1].lfs.as_ref().unwrap().size), (2, 4));
+    }
+
+    proptest! {
+        #[test]
+        fn no_field_panics(link in "[<>;,=\" a-z/:]{0,40}") {
+            let _ = following(&Url::parse("https://hub/a").unwrap(), &link);
+        }
     }
 }

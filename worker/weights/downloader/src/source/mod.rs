@@ -12,6 +12,8 @@ use hyper::header::HeaderValue;
 use omni_config::Source;
 use omni_config::source::is_file_path;
 use omni_weights::{Digest, MOST_FILES, Order};
+use std::collections::BTreeSet;
+use std::path::Path;
 
 /// File of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,6 +66,24 @@ pub(crate) fn access(source: &Source, order: &Order, secret: Option<&str>) -> Re
     }
 }
 
+/// A source has more than so many files, or pages of them.
+fn too_long(order: &Order, most: &str) -> Failure {
+    Failure::Source(format!(
+        "{} has more than {most}, which is the most: list the files that the model needs in `files` in [weights], or \
+         pack them into fewer",
+        order.source
+    ))
+}
+
+/// Finds a file whose path is a folder of another's.
+fn within(files: &[RemoteFile]) -> Option<(&str, &str)> {
+    let paths: BTreeSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    files.iter().find_map(|file| {
+        let mut folders = Path::new(&file.path).ancestors().skip(1).filter_map(Path::to_str);
+        folders.find_map(|folder| paths.get(folder)).map(|folder| (*folder, file.path.as_str()))
+    })
+}
+
 impl Listing<'_> {
     /// The files of the source that the order wants, in the order of their paths.
     pub(crate) async fn files(&self, client: &Client, kept: &mut Connections) -> Result<Vec<RemoteFile>, Failure> {
@@ -78,11 +98,18 @@ impl Listing<'_> {
             return Err(Failure::Missing { url: self.order.source.clone() });
         }
         if files.len() > MOST_FILES {
-            return Err(Failure::Source(format!("{} has more than {MOST_FILES} files", self.order.source)));
+            return Err(too_long(self.order, &format!("{MOST_FILES} files")));
         }
         if let Some(file) = files.iter().find(|file| !is_file_path(&file.path)) {
             let path = file.path.escape_debug();
             return Err(Failure::Source(format!("{} has a file of the name `{path}`", self.order.source)));
+        }
+        if let Some((folder, path)) = within(&files) {
+            let (source, folder, path) = (&self.order.source, folder.escape_debug(), path.escape_debug());
+            return Err(Failure::Source(format!(
+                "{source} has `{folder}` and `{path}`, and no folder has both: list the files that the model needs in \
+                 `files` in [weights]"
+            )));
         }
         if let Some(digest) = &self.order.sha256 {
             match files.as_mut_slice() {

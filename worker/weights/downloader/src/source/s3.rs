@@ -11,6 +11,9 @@ use quick_xml::events::Event;
 /// Region where none is named.
 pub(super) const REGION: &str = "us-east-1";
 
+/// Pages of a list: of a thousand objects each, most of which may be of folders or other keys.
+const PAGES: usize = 256;
+
 /// Amazon's own store. A bucket with a dot in its name has no certificate of its own.
 pub(super) fn public_endpoint(bucket: &str, region: &str) -> String {
     if bucket.contains('.') {
@@ -36,7 +39,7 @@ pub(super) async fn files(
     }
     let mut files = Vec::new();
     let mut token: Option<String> = None;
-    loop {
+    for _ in 0..PAGES {
         let page = page(client, kept, &listing.url(list_path(&root, key, token.as_deref()))).await?;
         for object in page.objects {
             let Some(path) = below(&object.key, key) else { continue };
@@ -48,6 +51,7 @@ pub(super) async fn files(
             return Ok(files);
         }
     }
+    Err(super::too_long(listing.order, &format!("{PAGES} pages of objects that begin as it does")))
 }
 
 /// Path of an object below the folder of weights: its name for the object that the key is, and what follows for others.

@@ -49,6 +49,7 @@ fn order(source: &str) -> Order {
         private_hosts: vec!["store.test".to_owned()],
         authorities: None,
         most_bytes: 1 << 40,
+        reserve: 0,
         boot: "boot".to_owned(),
     }
 }
@@ -118,22 +119,103 @@ fn a_connection_asks_for_its_host_once() {
 }
 
 #[test]
+fn an_address_that_does_not_answer_leaves_time_for_the_others() {
+    let world = World::new();
+    world.server.put("/w", Served::new(content(1, 1000)));
+    // Its queue of connections is full.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _entered = runtime.enter();
+    let silent = tokio::net::TcpSocket::new_v4().unwrap();
+    let address = std::net::SocketAddr::new("127.0.0.2".parse().unwrap(), world.server.address.port());
+    silent.bind(address).unwrap();
+    let _silent = silent.listen(0).unwrap();
+    let connect = |_| std::net::TcpStream::connect_timeout(&address, std::time::Duration::from_millis(200));
+    let _queued: Vec<_> = (0..4).map(connect).collect();
+    let resolver = Changing::new(&[&["127.0.0.2", "127.0.0.1"]]);
+    world.fetch(&order(&format!("{}/w", world.host())), None, resolver).unwrap();
+}
+
+#[test]
+fn a_range_that_takes_too_long_is_cut_off_and_goes_on() {
+    let world = World::new();
+    let slow = Some(std::time::Duration::from_millis(150));
+    world.server.put("/w", Served { slow, ..Served::new(content(1, 16 << 20)) });
+    world.fetch(&order(&format!("{}/w", world.host())), None, Changing::new(&[&["127.0.0.1"]])).unwrap();
+    // The first byte, which tells the size; the range; its rest.
+    assert!(world.server.requests().len() >= 3, "{:?}", world.server.requests());
+}
+
+/// A page of a bucket: `(key, content)`.
+fn page(next: &str, objects: &[(&str, &[u8])]) -> Served {
+    let object = |(key, bytes): &(&str, &[u8])| {
+        let etag = Served::new(bytes.to_vec()).etag.unwrap();
+        format!("<Contents><Key>{key}</Key><Size>{}</Size><ETag>{etag}</ETag></Contents>", bytes.len())
+    };
+    let objects: String = objects.iter().map(object).collect();
+    let more = !next.is_empty();
+    let text = format!(
+        "<ListBucketResult><IsTruncated>{more}</IsTruncated><NextContinuationToken>{next}</NextContinuationToken>\
+         {objects}</ListBucketResult>"
+    );
+    Served::new(text.into_bytes())
+}
+
+#[test]
+fn lists_that_cannot_be_used_are_refused_before_anything_is_fetched() {
+    let world = World::new();
+    let mut bucket = order("s3://bucket/m");
+    bucket.endpoint = Some(world.host());
+    let refused = |why: &str| {
+        let failure = world.fetch(&bucket, None, Changing::new(&[&["127.0.0.1"]])).unwrap_err();
+        assert!(failure.is_permanent() && failure.to_string().contains(why), "{failure}");
+    };
+    let list = "/bucket/?encoding-type=url&list-type=2&prefix=m";
+    world.server.put(list, page("", &[("m/p/a", b"1"), ("m/p/a/b", b"2"), ("m/p/a.c", b"3")]));
+    refused("`p/a` and `p/a/b`");
+    let many: Vec<String> = (0..=8000).map(|number| format!("m/{number}")).collect();
+    let many: Vec<(&str, &[u8])> = many.iter().map(|key| (key.as_str(), &b"1"[..])).collect();
+    world.server.put(list, page("", &many));
+    refused("more than 8000 files");
+    // A list without an end, and without a file.
+    world.server.put(list, page("t", &[]));
+    world.server.put("/bucket/?continuation-token=t&encoding-type=url&list-type=2&prefix=m", page("t", &[]));
+    refused("more than 256 pages");
+    assert!(world.server.requests().iter().all(|head| head.contains("list-type=2")));
+}
+
+#[test]
+fn a_list_of_a_hub_is_followed_to_its_end_or_refused() {
+    let world = World::new();
+    let mut hub = order("hf://org/model");
+    hub.endpoint = Some(world.host());
+    let run = |hub: &Order| world.fetch(hub, None, Changing::new(&[&["127.0.0.1"]]));
+    world.server.put("/api/models/org/model/revision/main", Served::new(b"{\"sha\":\"0123456789\"}".to_vec()));
+    let tree = "/api/models/org/model/tree/0123456789?recursive=true";
+    let page = |name: &str, next: &str| {
+        let text = format!("[{{\"type\":\"file\",\"path\":\"{name}\",\"size\":1}}]");
+        let fields = if next.is_empty() { String::new() } else { format!("link: <{next}>; rel=\"next\"\r\n") };
+        Served { fields, ..Served::new(text.into_bytes()) }
+    };
+    for name in ["a", "b"] {
+        world.server.put(&format!("/org/model/resolve/0123456789/{name}"), Served::new(b"x".to_vec()));
+    }
+    world.server.put("/more", page("b", ""));
+    world.server.put(tree, page("a", "/more"));
+    assert_eq!(run(&hub).unwrap().files.len(), 2);
+    for (next, why) in [("https://elsewhere/more", "the next page"), ("more", "the next page"), (tree, "64 pages")] {
+        world.server.put(tree, page("a", next));
+        let failure = run(&hub).unwrap_err();
+        assert!(failure.is_permanent() && failure.to_string().contains(why), "{failure}");
+    }
+    // What is listed in the order is all that is looked for.
+    hub.files = BTreeMap::from([("a".to_owned(), None)]);
+    assert_eq!(run(&hub).unwrap().files.len(), 1);
+}
+
+#[test]
 fn a_bucket_is_listed_and_its_objects_are_fetched() {
     let world = World::new();
     let (one, two) = (content(1, 100), content(2, 20 << 20));
-    let page = |next: &str, objects: &[(&str, &[u8])]| {
-        let object = |(key, bytes): &(&str, &[u8])| {
-            let etag = Served::new(bytes.to_vec()).etag.unwrap();
-            format!("<Contents><Key>{key}</Key><Size>{}</Size><ETag>{etag}</ETag></Contents>", bytes.len())
-        };
-        let objects: String = objects.iter().map(object).collect();
-        let more = !next.is_empty();
-        let text = format!(
-            "<ListBucketResult><IsTruncated>{more}</IsTruncated><NextContinuationToken>{next}</NextContinuationToken>\
-             {objects}</ListBucketResult>"
-        );
-        Served::new(text.into_bytes())
-    };
     let list = "/bucket/?encoding-type=url&list-type=2&prefix=m";
     world.server.put(list, page("t", &[("m/a%20b", &one), ("m2/x", &one)]));
     let next = "/bucket/?continuation-token=t&encoding-type=url&list-type=2&prefix=m";
