@@ -42,6 +42,7 @@ pub struct Order {
     /// Most bytes of all files.
     pub most_bytes: u64,
     /// Bytes that downloads leave free on the disk.
+    #[serde(default)]
     pub reserve: u64,
     /// Identifier of the machine's boot. What was written before it may not be on the disk.
     pub boot: String,
