@@ -6,7 +6,7 @@ use crate::now;
 use omni_inference::{DataApi, JobCounts};
 use omni_jobs::{BatchId, Demand, JobError, JobStore, Load, Settings, Work, plan};
 use omni_supervisor::model::Model;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -18,8 +18,10 @@ const LOOK: Duration = Duration::from_millis(100);
 const REST: Duration = Duration::from_secs(60);
 /// Time until a store that failed is asked again.
 const RETRY: Duration = Duration::from_secs(5);
-/// Seats of a name that is no model: its items fail at once.
-const UNKNOWN_MODEL: u32 = 8;
+/// Seats of all names that are no models: their items fail at once.
+const UNKNOWN_MODELS: u32 = 8;
+/// Items in flight, of all models.
+const MAX_IN_FLIGHT: usize = 1024;
 /// Weight of the last item in the mean time of items.
 const WEIGHT: f64 = 0.1;
 
@@ -95,8 +97,8 @@ impl Executor {
         self.counts.waiting.store(waiting, Ordering::Relaxed);
         self.counts.in_flight.store(self.tasks.len() as u64, Ordering::Relaxed);
         self.cancel_stopping(&work);
-        self.means
-            .retain(|line, _| work.iter().any(|work| (work.batch, work.model.as_str()) == (line.0, line.1.as_str())));
+        let lines: HashSet<(BatchId, &str)> = work.iter().map(|work| (work.batch, work.model.as_str())).collect();
+        self.means.retain(|(batch, model), _| lines.contains(&(*batch, model.as_str())));
         let now = Instant::now();
         self.pauses.retain(|_, until| *until > now);
         let node = Arc::clone(self.api.run.node());
@@ -105,31 +107,36 @@ impl Executor {
         }
         let models = node.models();
         let loads: Vec<ModelLoad> = models.iter().map(|model| model_load(model)).collect();
-        let mut by_model: HashMap<&str, Vec<&Work>> = HashMap::new();
-        for work in work.iter().filter(|work| !work.stopping && work.pending + work.in_flight > 0) {
-            by_model.entry(work.model.as_str()).or_default().push(work);
-        }
-        for (model, work) in by_model {
-            if self.pauses.contains_key(model) {
-                continue;
-            }
-            let load = match models.iter().position(|known| known.name.as_str() == model) {
+        let positions: HashMap<&str, usize> =
+            models.iter().enumerate().map(|(at, model)| (model.name.as_str(), at)).collect();
+        let in_flight = self.in_flight();
+        for (at, work) in by_model(&work, &positions, &self.pauses) {
+            let load = match at {
                 Some(at) => load(&loads, at, self.since, now),
-                None => Some(unknown_model()),
+                None => Some(unknown_models()),
             };
             if let Some(load) = load {
-                self.claim(&load, &work).await?;
+                self.claim(&load, &work, &in_flight).await?;
             }
         }
         Ok(!work.is_empty())
     }
 
-    /// Claims and starts the items of one model.
-    async fn claim(&mut self, load: &Load, work: &[&Work]) -> Result<(), JobError> {
-        let demands: Vec<Demand> = work.iter().map(|work| self.demand(work)).collect();
+    /// Number of items in flight of each line.
+    fn in_flight(&self) -> HashMap<Line, u32> {
+        let mut in_flight = HashMap::new();
+        for (line, _) in self.tasks.values() {
+            *in_flight.entry(line.clone()).or_default() += 1;
+        }
+        in_flight
+    }
+
+    /// Claims and starts the items of one model, or of all names that are none.
+    async fn claim(&mut self, load: &Load, work: &[&Work], in_flight: &HashMap<Line, u32>) -> Result<(), JobError> {
+        let demands: Vec<Demand> = work.iter().map(|work| self.demand(work, in_flight)).collect();
         let grants = plan(load, &demands, &self.settings);
         for ((work, demand), grant) in work.iter().zip(&demands).zip(grants) {
-            let most = grant.seats.saturating_sub(demand.in_flight);
+            let most = most(grant.seats, demand.in_flight, self.tasks.len());
             if most == 0 || work.pending == 0 {
                 continue;
             }
@@ -147,12 +154,11 @@ impl Executor {
         Ok(())
     }
 
-    fn demand(&self, work: &Work) -> Demand {
+    fn demand(&self, work: &Work, in_flight: &HashMap<Line, u32>) -> Demand {
         let line = (work.batch, work.model.clone());
-        let in_flight = self.tasks.values().filter(|(of, _)| *of == line).count();
         Demand {
             pending: work.pending,
-            in_flight: u32::try_from(in_flight).unwrap_or(u32::MAX),
+            in_flight: in_flight.get(&line).copied().unwrap_or_default(),
             window: work.expires.since(work.created),
             left: work.expires.since(now()),
             item_time: self.means.get(&line).map(|seconds| Duration::from_secs_f64(*seconds)),
@@ -161,8 +167,8 @@ impl Executor {
 
     /// Cancels the items of batches that were cancelled or have expired: they are given back.
     fn cancel_stopping(&self, work: &[Work]) {
-        let is_stopping = |batch: BatchId| work.iter().any(|work| work.batch == batch && work.stopping);
-        self.tasks.values().filter(|((batch, _), _)| is_stopping(*batch)).for_each(|(_, task)| task.abort());
+        let stopping: HashSet<BatchId> = work.iter().filter(|work| work.stopping).map(|work| work.batch).collect();
+        self.tasks.values().filter(|((batch, _), _)| stopping.contains(batch)).for_each(|(_, task)| task.abort());
     }
 
     fn on_end(&mut self, ended: Result<(Id, Attempted), tokio::task::JoinError>) {
@@ -202,9 +208,30 @@ async fn tend(store: JobStore) {
     }
 }
 
-/// Load of a name that is no model on this node.
-fn unknown_model() -> Load {
-    Load { waiting: 0, in_flight: 0, idle_for: Duration::MAX, seats: UNKNOWN_MODEL, free_seats: 0 }
+/// Work by the position of its model; that of all names that are no models together. Work of paused models is left out.
+fn by_model<'a>(
+    work: &'a [Work],
+    positions: &HashMap<&str, usize>,
+    pauses: &HashMap<String, Instant>,
+) -> HashMap<Option<usize>, Vec<&'a Work>> {
+    let mut by_model: HashMap<Option<usize>, Vec<&Work>> = HashMap::new();
+    let open =
+        |work: &&Work| !work.stopping && (work.pending > 0 || work.in_flight > 0) && !pauses.contains_key(&work.model);
+    for work in work.iter().filter(open) {
+        by_model.entry(positions.get(work.model.as_str()).copied()).or_default().push(work);
+    }
+    by_model
+}
+
+/// Number of items that a line may claim, with so many of its own and of all lines in flight.
+fn most(seats: u32, in_flight: u32, all: usize) -> u32 {
+    let left = u32::try_from(MAX_IN_FLIGHT.saturating_sub(all)).unwrap_or(u32::MAX);
+    seats.saturating_sub(in_flight).min(left)
+}
+
+/// Load of all names that are no models on this node.
+fn unknown_models() -> Load {
+    Load { waiting: 0, in_flight: 0, idle_for: Duration::MAX, seats: UNKNOWN_MODELS, free_seats: 0 }
 }
 
 fn model_load(model: &Model) -> ModelLoad {
@@ -224,5 +251,48 @@ fn model_load(model: &Model) -> ModelLoad {
         ready: u32::try_from(ready).unwrap_or(u32::MAX),
         most: manifest.map_or(1, |manifest| manifest.scaling.max_instances),
         has_card: manifest.is_some_and(|manifest| manifest.resources.gpu_memory.bytes() > 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use omni_jobs::UnixMillis;
+
+    #[test]
+    fn unknown_names_share_their_seats() {
+        let of = |model: &str, pending| Work {
+            batch: BatchId::parse(&format!("batch_{}", "0".repeat(32))).unwrap(),
+            owner: String::new(),
+            model: model.to_owned(),
+            pending,
+            suspects: 0,
+            in_flight: 0,
+            created: UnixMillis(0),
+            expires: UnixMillis(1000),
+            stopping: false,
+        };
+        let work = [of("known", 1), of("a", 9), of("b", 9), of("paused", 1), of("none", 0)];
+        let positions = HashMap::from([("known", 3), ("paused", 4)]);
+        let pauses = HashMap::from([("paused".to_owned(), Instant::now())]);
+        let by_model = by_model(&work, &positions, &pauses);
+        assert_eq!(by_model.len(), 2);
+        assert_eq!((by_model[&Some(3)].len(), by_model[&None].len()), (1, 2));
+        let demand = |work: &&Work| Demand {
+            pending: work.pending,
+            in_flight: 0,
+            window: Duration::from_secs(1),
+            left: Duration::from_secs(1),
+            item_time: None,
+        };
+        let demands: Vec<Demand> = by_model[&None].iter().map(demand).collect();
+        let grants = plan(&unknown_models(), &demands, &Settings { idle: Duration::ZERO });
+        assert_eq!(grants.iter().map(|grant| grant.seats).sum::<u32>(), UNKNOWN_MODELS);
+    }
+
+    #[test]
+    fn items_in_flight_are_bounded() {
+        assert_eq!((most(9, 4, 100), most(9, 4, MAX_IN_FLIGHT - 2), most(9, 4, 2 * MAX_IN_FLIGHT)), (5, 2, 0));
+        assert_eq!(most(3, 4, 0), 0);
     }
 }
