@@ -4,7 +4,7 @@ use crate::error::JobError;
 use crate::id::{BatchId, FileId};
 use crate::lifecycle::Interruption;
 use crate::line;
-use crate::readers::blocking;
+use crate::readers::{blocking, detached};
 use crate::shared::{Shared, read_at};
 use crate::table::batches;
 use crate::table::items::{self, Claimed, ItemRef, Kind, Record, Recorded};
@@ -146,12 +146,18 @@ impl Claim {
             let goes_on = batches::phase(unit.connection, item.no)?.is_some_and(|phase| phase.hands_out());
             Ok((recorded, bytes, goes_on))
         };
-        let (recorded, bytes, goes_on) = self.shared.writer.submit(length, work).await?;
+        let shared = Arc::clone(&self.shared);
+        // What is stored counts, whether the caller waits or not.
+        let stored = detached(async move {
+            let (recorded, bytes, goes_on) = shared.writer.submit(length, work).await?;
+            shared.disk.add(bytes.saturating_mul(2));
+            if !goes_on {
+                shared.changed();
+            }
+            Ok(recorded)
+        });
+        let recorded = stored.await?;
         self.reported = true;
-        self.shared.disk.add(bytes.saturating_mul(2));
-        if !goes_on {
-            self.shared.changed();
-        }
         Ok(recorded)
     }
 
@@ -162,10 +168,15 @@ impl Claim {
     pub async fn interrupted(mut self, interruption: Interruption, now: UnixMillis) -> Result<(), JobError> {
         let (item, attempt) = (self.item, self.claimed.attempt);
         let work = move |unit: &mut Unit<'_>| items::interrupt(unit, &item, attempt, interruption, now);
-        let bytes = self.shared.writer.submit(0, work).await?;
+        let shared = Arc::clone(&self.shared);
+        let stored = detached(async move {
+            let bytes = shared.writer.submit(0, work).await?;
+            shared.disk.add(bytes.saturating_mul(2));
+            shared.changed();
+            Ok(())
+        });
+        stored.await?;
         self.reported = true;
-        self.shared.disk.add(bytes.saturating_mul(2));
-        self.shared.changed();
         Ok(())
     }
 }

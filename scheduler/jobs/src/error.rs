@@ -57,6 +57,10 @@ pub enum JobError {
 }
 
 impl JobError {
+    pub(crate) const OWNER_DISK: Self = Self::OwnerBound(
+        "this token's part of the node's space for batch jobs is used up: delete files, or wait until they expire",
+    );
+
     pub(crate) fn io(action: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { action, source: Arc::new(source) }
     }

@@ -23,6 +23,8 @@ use std::io::{BufWriter, Write};
 
 /// Items of a read.
 const PAGE: u32 = 500;
+/// Bytes of requests and results of a read of reports, unless one item has more.
+const PAGE_BYTES: u64 = 16 << 20;
 /// Bytes that are collected before they are written.
 const BUFFER: usize = 256 << 10;
 
@@ -49,8 +51,10 @@ pub struct ItemReport {
     pub name: String,
     /// True for a response of success.
     pub success: bool,
-    /// JSON object: `status_code`, `request_id`, `body`; or `code`, `message`. `None`: no result yet.
+    /// JSON object: `status_code`, `request_id`, `body`; or `code`, `message`. `None`: no result yet, or left out.
     pub result: Option<String>,
+    /// The result is longer than the caller takes.
+    pub left_out: bool,
 }
 
 /// Writes both files, blocking for the disk. Called again after a failure, it begins again with other names.
@@ -94,18 +98,21 @@ fn line(batch: BatchId, item: u32, name: &str, kind: Kind, record: &[u8]) -> Vec
     line
 }
 
-/// Items of a batch with their results, from number `first` on.
+/// Items of a batch with their results, from number `first` on; results of more than `longest` bytes are left out.
 pub(crate) fn reports(
     folder: &Folder,
     readers: &Readers,
     stored: &Stored,
     first: u32,
     most: u32,
+    longest: u64,
 ) -> Result<Vec<ItemReport>, JobError> {
     let source = Source::open(folder, &stored.batch)?;
     let page = readers.read(|connection| Ok(items::page(connection, stored.no, first, most.min(PAGE))?))?;
+    let left_out = |entry: &Entry| entry.result.is_some_and(|(_, _, length)| length > longest);
     let report = |entry: &Entry| {
-        let result = source.result(entry)?;
+        let left_out = left_out(entry);
+        let result = if left_out { None } else { source.result(entry)? };
         let success = matches!(result, Some((Kind::Success, _)));
         let result = result.map(|(_, json)| String::from_utf8(json).map_err(|_| JobError::Unknown("result")));
         Ok(ItemReport {
@@ -113,9 +120,17 @@ pub(crate) fn reports(
             name: source.name(&stored.batch, entry)?,
             success,
             result: result.transpose()?,
+            left_out,
         })
     };
-    page.iter().map(report).collect()
+    let mut bytes = 0_u64;
+    let fits = |entry: &&Entry| {
+        let is_first = bytes == 0;
+        let result = entry.result.map_or(0, |(_, _, length)| if length > longest { 0 } else { length });
+        bytes = bytes.saturating_add(u64::from(entry.length)).saturating_add(result);
+        is_first || bytes <= PAGE_BYTES
+    };
+    page.iter().take_while(fits).map(report).collect()
 }
 
 /// Files that a batch's items lie in.

@@ -43,6 +43,13 @@ impl Readers {
     }
 }
 
+/// Does work to its end, also if its caller is dropped.
+pub(crate) async fn detached<T: Send + 'static>(
+    work: impl Future<Output = Result<T, JobError>> + Send + 'static,
+) -> Result<T, JobError> {
+    tokio::spawn(work).await.unwrap_or(Err(JobError::Closed))
+}
+
 /// Runs blocking work of the store on a thread for it.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, JobError> + Send + 'static,

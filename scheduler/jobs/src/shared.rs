@@ -59,19 +59,40 @@ impl Shared {
         Ok(Self { writer, readers, folder, limits, disk, changes, tending })
     }
 
-    /// Puts a file into the database by `insert`. One that is refused for its owner is removed from the disk; after any
-    /// other failure it may be in the database, and the next start removes it if it is not.
+    /// Puts a file into the database by `insert`. One that is not in it after a failure is removed from the disk.
     pub(crate) async fn insert_file(
         &self,
         id: FileId,
         insert: impl FnOnce(&mut Unit<'_>) -> Result<(), JobError> + Send + 'static,
     ) -> Result<(), JobError> {
         let inserted = self.writer.submit(0, insert).await;
-        if let Err(JobError::OwnerBound(_)) = inserted {
-            let folder = self.folder.clone();
-            blocking(move || folder.remove_file(id).map_err(JobError::io("remove a file"))).await?;
+        if let Err(error) = &inserted {
+            self.remove_unnamed(error, vec![id]).await;
         }
         inserted
+    }
+
+    /// Removes files that are not in the database after their commit failed. A store that is closed cannot say: the next
+    /// start removes them then.
+    pub(crate) async fn remove_unnamed(&self, error: &JobError, ids: Vec<FileId>) {
+        if matches!(error, JobError::Closed) {
+            return;
+        }
+        let (folder, readers) = (self.folder.clone(), self.readers.clone());
+        let remove = move || {
+            for id in ids {
+                if !readers.read(|connection| Ok(files::exists(connection, id)?))? {
+                    folder.remove_file(id).map_err(JobError::io("remove a file"))?;
+                }
+            }
+            Ok(())
+        };
+        if let Err(error) = blocking(remove).await {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "a file of batch jobs is left until the next start"
+            );
+        }
     }
 
     /// Wakes whoever waits for work, or for something to be due.

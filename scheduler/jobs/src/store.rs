@@ -7,7 +7,7 @@ use crate::id::{BatchId, FileId};
 use crate::lifecycle::{Event, Phase, Status};
 use crate::line;
 use crate::output::{self, ItemReport};
-use crate::readers::blocking;
+use crate::readers::{blocking, detached};
 use crate::shared::Shared;
 use crate::table::batches::{self, Stored};
 use crate::table::items::{self, Claimed, ItemRef};
@@ -199,14 +199,32 @@ impl JobStore {
         if inputs.iter().any(|input| input.len() > limits.line) {
             return Err(JobError::TooLarge { what: "a request", bound: limits.line as u64 });
         }
+        let (this, owner, model) = (self.clone(), owner.to_owned(), model.to_owned());
+        // The file counts as long as it is there, whether its client waits or not.
+        detached(async move { this.queue_inputs(owner, model, inputs, now).await }).await
+    }
+
+    async fn queue_inputs(
+        &self,
+        owner: String,
+        model: String,
+        inputs: Vec<Vec<u8>>,
+        now: UnixMillis,
+    ) -> Result<Batch, JobError> {
         let bytes = inputs.iter().map(|input| input.len() as u64 + 1).sum();
-        let reserved = self.shared.disk.reserve(bytes)?;
-        let folder = self.shared.folder.clone();
-        let id = blocking(move || write_inputs(&folder, inputs)).await?;
-        let batch = self.batch_of(owner.to_owned(), Form::WorkersAi { model: model.to_owned() }, id, now);
+        let (shared, name) = (Arc::clone(&self.shared), owner.clone());
+        let write = move || {
+            let mut reserved = shared.disk.reserve(&name);
+            let room = shared.readers.read(|connection| Ok(owners::room(connection, &name, &shared.limits)?))?;
+            reserved.grow(bytes, room)?;
+            Ok((write_inputs(&shared.folder, inputs)?, reserved))
+        };
+        let (id, reserved) = blocking(write).await?;
+        let limits = self.shared.limits.clone();
+        let batch = self.batch_of(owner.clone(), Form::WorkersAi { model }, id, now);
         let file = FileInfo {
             id,
-            owner: owner.to_owned(),
+            owner,
             purpose: Purpose::Queued,
             name: String::new(),
             bytes,
@@ -214,12 +232,12 @@ impl JobStore {
             // The batch has ended by then, and its results have been kept for their time.
             expires_at: batch.times.expires.after(limits.keep),
         };
-        let (row, keep, shared) = (batch.clone(), limits.keep, Arc::clone(&self.shared));
+        let row = batch.clone();
         let create = move |unit: &mut Unit<'_>| {
-            owners::check_file(unit.connection, &file.owner, file.bytes, &shared.limits)?;
-            owners::check_batch(unit.connection, &file.owner, &shared.limits)?;
+            owners::check_file(unit.connection, &file.owner, file.bytes, &limits)?;
+            owners::check_batch(unit.connection, &file.owner, &limits)?;
             files::insert(unit.connection, &file)?;
-            Ok(batches::insert(unit.connection, &row, keep)?)
+            Ok(batches::insert(unit.connection, &row, limits.keep)?)
         };
         self.shared.insert_file(id, create).await?;
         reserved.keep();
@@ -288,8 +306,18 @@ impl JobStore {
         Ok(batch)
     }
 
-    /// Items of a batch of Workers AI with their results, in their order from number `first` on, at most 500 at a time.
-    /// Those of an OpenAI batch are in its output files instead, once it has ended.
+    /// Bytes of all results of a batch of Workers AI.
+    ///
+    /// # Errors
+    /// There is no such batch, or the database failed.
+    pub async fn results_bytes(&self, scope: Scope<'_>, id: BatchId) -> Result<u64, JobError> {
+        let no = self.stored(scope, id).await?.no;
+        self.shared.readers.read_async(move |connection| Ok(batches::results_bytes(connection, no)?)).await
+    }
+
+    /// Items of a batch of Workers AI with their results, in their order from number `first` on: at most 500 at a time,
+    /// and 16 MiB if one alone does not have more. Results of more than `longest` bytes are left out. Those of an OpenAI
+    /// batch are in its output files instead, once it has ended.
     ///
     /// # Errors
     /// There is no such batch, or its files cannot be read.
@@ -299,10 +327,11 @@ impl JobStore {
         id: BatchId,
         first: u32,
         most: u32,
+        longest: u64,
     ) -> Result<Vec<ItemReport>, JobError> {
         let stored = self.stored(scope, id).await?;
         let (folder, readers) = (self.shared.folder.clone(), self.shared.readers.clone());
-        blocking(move || output::reports(&folder, &readers, &stored, first, most)).await
+        blocking(move || output::reports(&folder, &readers, &stored, first, most, longest)).await
     }
 }
 

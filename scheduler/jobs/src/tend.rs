@@ -158,6 +158,7 @@ async fn write(shared: &Shared, stored: &Stored, now: UnixMillis) -> Result<(), 
     let error = outputs.error.map(|written| info(written, "error"));
     let bytes: u64 = output.iter().chain(&error).map(|file| file.bytes).sum();
     let no = stored.no;
+    let written = output.iter().chain(&error).map(|file| file.id).collect();
     let end = move |unit: &mut Unit<'_>| {
         for file in output.iter().chain(&error) {
             files::insert(unit.connection, file)?;
@@ -167,7 +168,10 @@ async fn write(shared: &Shared, stored: &Stored, now: UnixMillis) -> Result<(), 
         batches::apply(unit.connection, no, Event::Written, now)?;
         Ok(())
     };
-    shared.writer.submit(0, end).await?;
+    if let Err(error) = shared.writer.submit(0, end).await {
+        shared.remove_unnamed(&error, written).await;
+        return Err(error);
+    }
     shared.disk.add(bytes);
     Ok(())
 }

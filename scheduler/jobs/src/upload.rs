@@ -3,7 +3,7 @@
 use crate::disk::Reservation;
 use crate::error::JobError;
 use crate::files::Part;
-use crate::readers::blocking;
+use crate::readers::{blocking, detached};
 use crate::shared::Shared;
 use crate::table::{files, owners};
 use crate::time::UnixMillis;
@@ -23,21 +23,20 @@ pub struct Upload {
     owner: String,
     name: String,
     /// `None` after a write that failed.
-    part: Option<Part>,
+    part: Option<(Part, Reservation)>,
     buffer: Vec<u8>,
-    reserved: Reservation,
     bytes: u64,
 }
 
 impl Upload {
     /// Creates the file. Blocks for the disk, briefly.
     pub(crate) fn begin(shared: &Arc<Shared>, owner: &str, name: &str) -> Result<Self, JobError> {
-        let reserved = shared.disk.reserve(0)?;
+        let reserved = shared.disk.reserve_upload(owner)?;
         shared.readers.read(|connection| owners::check_file(connection, owner, 0, &shared.limits))?;
-        let part = Some(Part::create(&shared.folder)?);
+        let part = Some((Part::create(&shared.folder)?, reserved));
         let (owner, name) = (owner.to_owned(), name.to_owned());
         let buffer = Vec::with_capacity(BUFFER);
-        Ok(Self { shared: Arc::clone(shared), owner, name, part, buffer, reserved, bytes: 0 })
+        Ok(Self { shared: Arc::clone(shared), owner, name, part, buffer, bytes: 0 })
     }
 
     /// Takes the next bytes.
@@ -63,13 +62,15 @@ impl Upload {
     }
 
     async fn flush(&mut self) -> Result<(), JobError> {
-        let mut part = self.part.take().ok_or(JobError::Closed)?;
-        self.reserved.grow(self.buffer.len() as u64)?;
+        let (mut part, mut reserved) = self.part.take().ok_or(JobError::Closed)?;
         let mut buffer = std::mem::take(&mut self.buffer);
+        let (shared, owner) = (Arc::clone(&self.shared), self.owner.clone());
         let write = move || {
+            let room = shared.readers.read(|connection| Ok(owners::room(connection, &owner, &shared.limits)?))?;
+            reserved.grow(buffer.len() as u64, room)?;
             part.write_all(&buffer).map_err(JobError::io("write a file"))?;
             buffer.clear();
-            Ok((part, buffer))
+            Ok(((part, reserved), buffer))
         };
         let (part, buffer) = blocking(write).await?;
         (self.part, self.buffer) = (Some(part), buffer);
@@ -82,7 +83,7 @@ impl Upload {
     /// The disk is full or has failed.
     pub async fn finish(mut self, expires_after: Option<Duration>, now: UnixMillis) -> Result<FileInfo, JobError> {
         self.flush().await?;
-        let part = self.part.take().ok_or(JobError::Closed)?;
+        let (part, reserved) = self.part.take().ok_or(JobError::Closed)?;
         let file = FileInfo {
             id: part.id(),
             owner: self.owner,
@@ -92,15 +93,20 @@ impl Upload {
             created_at: now,
             expires_at: now.after(expires_after.unwrap_or(self.shared.limits.keep)),
         };
-        blocking(move || part.keep()).await?;
-        let (row, shared) = (file.clone(), Arc::clone(&self.shared));
-        let insert = move |unit: &mut Unit<'_>| {
-            owners::check_file(unit.connection, &row.owner, row.bytes, &shared.limits)?;
-            Ok(files::insert(unit.connection, &row)?)
-        };
-        self.shared.insert_file(file.id, insert).await?;
-        self.reserved.keep();
-        self.shared.changed();
-        Ok(file)
+        let shared = self.shared;
+        // The file counts as long as it is there, whether its client waits or not.
+        detached(async move {
+            blocking(move || part.keep()).await?;
+            let (row, limits) = (file.clone(), shared.limits.clone());
+            let insert = move |unit: &mut Unit<'_>| {
+                owners::check_file(unit.connection, &row.owner, row.bytes, &limits)?;
+                Ok(files::insert(unit.connection, &row)?)
+            };
+            shared.insert_file(file.id, insert).await?;
+            reserved.keep();
+            shared.changed();
+            Ok(file)
+        })
+        .await
     }
 }

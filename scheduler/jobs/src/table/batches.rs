@@ -102,11 +102,12 @@ pub(crate) fn find(connection: &Connection, scope: Scope<'_>, id: BatchId) -> ru
     connection.prepare_cached(&sql)?.query_row(params![id.as_bytes(), owner(scope)], stored).optional()
 }
 
-/// Batches of the OpenAI API, or all for the operator; the newest first.
+/// Batches of the OpenAI API, or all for the operator; the newest first. The identifier
+/// of one that is gone has its place by time.
 pub(crate) fn list(connection: &Connection, scope: Scope<'_>, page: &Page<BatchId>) -> rusqlite::Result<Vec<Batch>> {
     let sql = format!(
         "SELECT {COLUMNS} FROM batches WHERE (?1 IS NULL OR (owner = ?1 AND form = 'openai'))
-         AND (?2 IS NULL OR no < (SELECT no FROM batches WHERE id = ?2)) ORDER BY no DESC LIMIT ?3"
+         AND (?2 IS NULL OR coalesce(no < (SELECT no FROM batches WHERE id = ?2), id < ?2)) ORDER BY no DESC LIMIT ?3"
     );
     let after = page.after.as_ref().map(BatchId::as_bytes);
     let mut statement = connection.prepare_cached(&sql)?;

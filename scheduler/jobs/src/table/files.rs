@@ -59,7 +59,8 @@ pub(crate) fn find(
     connection.prepare_cached(&sql)?.query_row(params![id.as_bytes(), now, owner(scope)], info).optional()
 }
 
-/// Files of the caller that are its clients', of one purpose or of all; the newest first.
+/// Files of the caller that are its clients', of one purpose or of all; the newest first. The identifier of one
+/// that is gone has its place by time.
 pub(crate) fn list(
     connection: &Connection,
     scope: Scope<'_>,
@@ -69,7 +70,7 @@ pub(crate) fn list(
 ) -> rusqlite::Result<Vec<FileInfo>> {
     let sql = format!(
         "SELECT {COLUMNS} FROM files WHERE deleted = 0 AND expires > ?1 AND (?2 IS NULL OR owner = ?2)
-         AND purpose <> 'queued' AND (?3 IS NULL OR no < (SELECT no FROM files WHERE id = ?3))
+         AND purpose <> 'queued' AND (?3 IS NULL OR coalesce(no < (SELECT no FROM files WHERE id = ?3), id < ?3))
          AND (?5 IS NULL OR purpose = ?5) ORDER BY no DESC LIMIT ?4"
     );
     let after = page.after.as_ref().map(FileId::as_bytes);

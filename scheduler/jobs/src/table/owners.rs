@@ -37,11 +37,17 @@ pub(crate) fn check_file(connection: &Connection, owner: &str, bytes: u64, limit
         return Err(JobError::OwnerBound("this token has too many files of batch jobs: delete some"));
     }
     if held.bytes.saturating_add(bytes) > limits.owner_disk {
-        let what =
-            "this token's part of the node's space for batch jobs is used up: delete files, or wait until they expire";
-        return Err(JobError::OwnerBound(what));
+        return Err(JobError::OWNER_DISK);
     }
     Ok(())
+}
+
+/// Bytes that an owner may have beside its files and results.
+pub(crate) fn room(connection: &Connection, owner: &str, limits: &Limits) -> rusqlite::Result<u64> {
+    if owner.is_empty() {
+        return Ok(u64::MAX);
+    }
+    Ok(limits.owner_disk.saturating_sub(held(connection, owner)?.bytes))
 }
 
 /// Refuses a further batch.

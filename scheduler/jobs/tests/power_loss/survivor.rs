@@ -79,7 +79,7 @@ impl Survivor<'_> {
         let batch = self.store.batch(Scope::Node, id).await.unwrap();
         assert!(batch.counts.completed >= results.len() as u64, "{}: {:?} of {results:?}", self.when, batch.counts);
         for item in results {
-            let report = self.store.reports(Scope::Node, id, *item, 1).await.unwrap().remove(0);
+            let report = self.store.reports(Scope::Node, id, *item, 1, u64::MAX).await.unwrap().remove(0);
             let result = report.result.unwrap_or_else(|| panic!("{}: item {item} is lost", self.when));
             let body = String::from_utf8(response(*item).body).unwrap();
             assert!(result.contains(&format!("\"body\":{body}}}")), "{}: item {item} is torn: {result}", self.when);

@@ -1,7 +1,9 @@
 //! Files: bounds, deletion, expiry, what a killed process leaves.
 
 use crate::support::{HOUR, MODEL, OWNER, START, World, inconsistencies, left, lines, response, upload};
-use omni_jobs::{FileId, ItemResult, JobError, JobStore, Limits, NewBatch, Page, Purpose, Scope};
+use omni_jobs::{BatchId, FileId, ItemResult, JobError, JobStore, Limits, NewBatch, Page, Purpose, Scope};
+use std::task::Poll;
+use std::time::Duration;
 
 #[test]
 fn uploads_are_bounded_and_leave_nothing_behind() {
@@ -141,6 +143,91 @@ fn removed_results_are_not_kept_open() {
         std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
     let held: Vec<_> = open.filter(|path| path.starts_with(world.dir.path().join("results"))).collect();
     assert!(held.is_empty(), "{held:?}");
+}
+
+#[test]
+fn unfinished_uploads_have_the_owner_s_part() {
+    let world = World::new(Limits { owner_disk: 1_000_000, ..Limits::default() });
+    let begin = || world.wait(world.store.upload(OWNER, "x")).unwrap();
+    let (mut first, mut second) = (begin(), begin());
+    world.wait(first.write(&vec![b'x'; 600_000])).unwrap();
+    let error = world.wait(second.write(&vec![b'x'; 600_000])).unwrap_err();
+    assert!(matches!(error, JobError::OwnerBound(_)), "{error:?}");
+    let mut other = world.wait(world.store.upload("other", "x")).unwrap();
+    world.wait(other.write(&vec![b'x'; 900_000])).unwrap();
+}
+
+#[test]
+fn an_upload_whose_client_leaves_is_counted() {
+    let world = World::new(Limits::default());
+    let page = Page { after: None, limit: 100 };
+    for polls in 0..40_u32 {
+        let mut upload = world.wait(world.store.upload(OWNER, "x")).unwrap();
+        world.wait(upload.write(b"text")).unwrap();
+        let mut finish = Box::pin(upload.finish(None, world.now));
+        world.wait(async {
+            for _ in 0..polls {
+                if std::future::poll_fn(|context| Poll::Ready(finish.as_mut().poll(context))).await.is_ready() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        });
+    }
+    let counted = || {
+        let files = world.wait(world.store.files(Scope::Owner(OWNER), None, page, world.now)).unwrap();
+        (files.iter().map(|file| file.bytes).sum::<u64>(), left(world.dir.path()).len() as u64 * 4)
+    };
+    for _ in 0..100 {
+        if counted() == (world.store.disk_used(), world.store.disk_used()) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(counted(), (world.store.disk_used(), world.store.disk_used()));
+}
+
+#[test]
+fn output_files_whose_commit_fails_are_removed() {
+    let world = World::new(Limits::default());
+    let id = world.running(1);
+    world.complete(&mut world.claim(id, 1)[0], 200);
+    let execute = |sql: &str| {
+        rusqlite::Connection::open(world.dir.path().join("jobs.db")).unwrap().execute_batch(sql).unwrap();
+    };
+    execute("CREATE TRIGGER fails BEFORE INSERT ON files BEGIN SELECT RAISE(ABORT, 'no'); END");
+    world.tend();
+    assert_eq!(left(world.dir.path()), [world.batch(id).input.to_string(), id.to_string()]);
+    execute("DROP TRIGGER fails");
+    world.tend();
+    assert_eq!(world.names(world.batch(id).output), ["item-0"]);
+}
+
+#[test]
+fn a_list_goes_on_after_an_entry_that_is_gone() {
+    let world = World::new(Limits::default());
+    let scope = Scope::Owner(OWNER);
+    let mut files: Vec<FileId> = (0..6).map(|_| world.upload(b"x")).collect();
+    let (mut listed, mut after) = (Vec::new(), None);
+    loop {
+        let page = world.wait(world.store.files(scope, None, Page { after, limit: 2 }, world.now)).unwrap();
+        let Some(last) = page.last() else { break };
+        after = Some(last.id);
+        for file in page {
+            world.wait(world.store.delete_file(scope, file.id, world.now)).unwrap();
+            listed.push(file.id);
+        }
+        world.tend();
+    }
+    files.reverse();
+    assert_eq!(listed, files);
+    let batch = world.running(1);
+    let after = |digit: &str| {
+        let after = BatchId::parse(&format!("batch_{}", digit.repeat(32)));
+        let page = world.wait(world.store.batches(scope, Page { after, limit: 2 })).unwrap();
+        page.into_iter().map(|batch| batch.id).collect::<Vec<_>>()
+    };
+    assert_eq!((after("f"), after("0")), (vec![batch], vec![]));
 }
 
 /// File system of a few mebibytes, gone with its handle.

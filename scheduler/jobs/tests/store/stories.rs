@@ -111,7 +111,7 @@ fn workers_ai_results_are_read_while_they_are_kept() {
     assert_eq!((request.endpoint, request.model.as_str()), (None, MODEL));
     assert_eq!(request.body, b"{\"prompt\": \"a\",  \"external_reference\": \"r\"}");
     world.complete(&mut claims[1], 200);
-    let reports = |world: &World| world.wait(world.store.reports(Scope::Owner(OWNER), batch.id, 0, 9));
+    let reports = |world: &World| world.wait(world.store.reports(Scope::Owner(OWNER), batch.id, 0, 9, u64::MAX));
     let found = reports(&world).unwrap();
     assert_eq!((found[0].name.as_str(), found[0].result.as_deref()), ("\"r\"", None));
     assert_eq!((found[1].name.as_str(), found[1].success), ("null", true));
@@ -156,7 +156,7 @@ fn others_do_not_see_what_is_not_theirs() {
     let store = &world.store;
     assert!(matches!(world.wait(store.batch(mallory, id)), Err(JobError::NoBatch)));
     assert!(matches!(world.wait(store.cancel(mallory, id, world.now)), Err(JobError::NoBatch)));
-    assert!(matches!(world.wait(store.reports(mallory, id, 0, 1)), Err(JobError::NoBatch)));
+    assert!(matches!(world.wait(store.reports(mallory, id, 0, 1, u64::MAX)), Err(JobError::NoBatch)));
     assert!(matches!(world.wait(store.content(mallory, input, world.now)), Err(JobError::NoFile)));
     assert!(matches!(world.wait(store.delete_file(mallory, input, world.now)), Err(JobError::NoFile)));
     let theirs = NewBatch { owner: "mallory".into(), ..new_batch(input) };

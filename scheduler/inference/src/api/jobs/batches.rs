@@ -92,7 +92,7 @@ fn object(batch: Batch) -> BatchObject {
             input_tokens_details: InputDetails { cached_tokens: usage.cached },
             output_tokens: usage.output,
             output_tokens_details: OutputDetails { reasoning_tokens: usage.reasoning },
-            total_tokens: usage.input + usage.output,
+            total_tokens: usage.input.saturating_add(usage.output),
         },
         metadata: batch.metadata.and_then(|metadata| serde_json::from_str(&metadata).ok()),
     }
