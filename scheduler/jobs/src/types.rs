@@ -12,12 +12,14 @@ pub struct Limits {
     /// Bytes of all files and results together; beyond it uploads are refused and no item is handed out.
     pub disk: u64,
     /// Bytes of the files and results of one owner; beyond it its uploads are refused and none of its items is handed
-    /// out. The owner of a node without tokens has no such bound, nor the two below.
+    /// out. The owner of a node without tokens has no such bound, and ten times the three below.
     pub owner_disk: u64,
     /// Files of one owner.
     pub owner_files: u64,
     /// Batches of one owner that have not ended.
     pub owner_batches: u64,
+    /// Batches of one owner that are kept, those that have ended included.
+    pub owner_kept: u64,
     /// Bytes of an uploaded file.
     pub upload: u64,
     /// Requests of a batch.
@@ -41,6 +43,7 @@ impl Default for Limits {
             owner_disk: 5 << 30,
             owner_files: 10_000,
             owner_batches: 1000,
+            owner_kept: 10_000,
             upload: 200 << 20,
             items: 50_000,
             line: 8 << 20,

@@ -1,5 +1,5 @@
-//! Share of one owner in the store, and its bounds. A node without tokens has one nameless owner, whom only the
-//! bounds of the node hold.
+//! Share of one owner in the store, and its bounds. A node without tokens has one nameless owner, whose bytes
+//! only the bound of the node holds.
 
 use crate::error::JobError;
 use crate::types::Limits;
@@ -13,30 +13,39 @@ pub(crate) struct Held {
     bytes: u64,
     /// Batches that have not ended.
     running: u64,
+    /// All batches.
+    kept: u64,
+}
+
+/// Factor of the numbers of files and batches of the nameless owner.
+const NAMELESS: u64 = 10;
+
+fn number(owner: &str, of_owner: u64) -> u64 {
+    if owner.is_empty() { of_owner.saturating_mul(NAMELESS) } else { of_owner }
 }
 
 /// Reads the share of an owner.
 pub(crate) fn held(connection: &Connection, owner: &str) -> rusqlite::Result<Held> {
-    let sql = "SELECT count(*), coalesce(sum(bytes), 0),
-                      (SELECT coalesce(sum(results_bytes), 0) FROM batches WHERE owner = ?1),
-                      (SELECT count(*) FROM batches WHERE owner = ?1 AND ended IS NULL)
-               FROM files WHERE owner = ?1";
+    let sql = "SELECT f.files, f.bytes, b.results, b.metadata, b.running, b.kept FROM
+               (SELECT count(*) AS files, coalesce(sum(bytes), 0) AS bytes FROM files WHERE owner = ?1) f,
+               (SELECT coalesce(sum(results_bytes), 0) AS results,
+                       coalesce(sum(length(CAST(metadata AS BLOB))), 0) AS metadata,
+                       count(*) FILTER (WHERE ended IS NULL) AS running, count(*) AS kept
+                FROM batches WHERE owner = ?1) b";
     connection.prepare_cached(sql)?.query_row([owner], |row| {
-        let (bytes, results): (u64, u64) = (row.get(1)?, row.get(2)?);
-        Ok(Held { files: row.get(0)?, bytes: bytes.saturating_add(results.saturating_mul(2)), running: row.get(3)? })
+        let (bytes, results, metadata): (u64, u64, u64) = (row.get(1)?, row.get(2)?, row.get(3)?);
+        let bytes = bytes.saturating_add(results.saturating_mul(2)).saturating_add(metadata);
+        Ok(Held { files: row.get(0)?, bytes, running: row.get(4)?, kept: row.get(5)? })
     })
 }
 
 /// Refuses a further file of this size.
 pub(crate) fn check_file(connection: &Connection, owner: &str, bytes: u64, limits: &Limits) -> Result<(), JobError> {
-    if owner.is_empty() {
-        return Ok(());
-    }
     let held = held(connection, owner)?;
-    if held.files >= limits.owner_files {
+    if held.files >= number(owner, limits.owner_files) {
         return Err(JobError::OwnerBound("this token has too many files of batch jobs: delete some"));
     }
-    if held.bytes.saturating_add(bytes) > limits.owner_disk {
+    if !owner.is_empty() && held.bytes.saturating_add(bytes) > limits.owner_disk {
         return Err(JobError::OWNER_DISK);
     }
     Ok(())
@@ -52,8 +61,14 @@ pub(crate) fn room(connection: &Connection, owner: &str, limits: &Limits) -> rus
 
 /// Refuses a further batch.
 pub(crate) fn check_batch(connection: &Connection, owner: &str, limits: &Limits) -> Result<(), JobError> {
-    if !owner.is_empty() && held(connection, owner)?.running >= limits.owner_batches {
+    let held = held(connection, owner)?;
+    if held.running >= number(owner, limits.owner_batches) {
         return Err(JobError::OwnerBound("this token has too many batches that have not ended: wait for some"));
+    }
+    if held.kept >= number(owner, limits.owner_kept) {
+        return Err(JobError::OwnerBound(
+            "this token has too many batches: wait until those that have ended are removed",
+        ));
     }
     Ok(())
 }

@@ -67,10 +67,23 @@ fn an_owner_has_a_part_of_the_store() {
     assert!(matches!(file("a", 1), Err(JobError::OwnerBound(_))), "files");
     queue("b").unwrap();
     assert!(matches!(queue("b"), Err(JobError::OwnerBound(_))), "batches");
-    for _ in 0..5 {
+    for _ in 0..10 {
         file("", 900).unwrap();
         queue("").unwrap();
     }
+    assert!(matches!(queue(""), Err(JobError::OwnerBound(_))), "batches of the nameless owner");
+}
+
+#[test]
+fn batches_that_have_ended_are_bounded() {
+    let world = World::new(Limits { owner_kept: 2, ..Limits::default() });
+    for _ in 0..2 {
+        world.create(world.upload(b"no json"));
+        world.tend();
+    }
+    let new = crate::support::new_batch(world.upload(b"no json"));
+    let error = world.wait(world.store.create(new, world.now)).unwrap_err();
+    assert!(matches!(error, JobError::OwnerBound(_)), "{error:?}");
 }
 
 #[test]
