@@ -72,8 +72,8 @@ impl Shared {
         inserted
     }
 
-    /// Removes files that are not in the database after their commit failed. A store that is closed cannot say: the next
-    /// start removes them then.
+    /// Removes files that are not in the database after their commit failed. A store that is closed cannot say: the
+    /// next start removes them then.
     pub(crate) async fn remove_unnamed(&self, error: &JobError, ids: Vec<FileId>) {
         if matches!(error, JobError::Closed) {
             return;

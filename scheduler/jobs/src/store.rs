@@ -316,8 +316,8 @@ impl JobStore {
     }
 
     /// Items of a batch of Workers AI with their results, in their order from number `first` on: at most 500 at a time,
-    /// and 16 MiB if one alone does not have more. Results of more than `longest` bytes are left out. Those of an OpenAI
-    /// batch are in its output files instead, once it has ended.
+    /// and 16 MiB if one alone does not have more. Results of more than `longest` bytes are left out. Those of an
+    /// OpenAI batch are in its output files instead, once it has ended.
     ///
     /// # Errors
     /// There is no such batch, or its files cannot be read.
