@@ -74,7 +74,11 @@ mod tests {
         assert_eq!(seen(0, 5, launcher::GpuMode::Device, false), (0, 0, 5));
         assert_eq!(seen(7, 5, launcher::GpuMode::Sleep, false), (12, 12, 0), "awake, however little it has");
         assert_eq!(seen(0, 0, launcher::GpuMode::Sleep, false), (100, 0, 0), "adopted asleep");
-        assert_eq!(seen(0, 25, launcher::GpuMode::Sleep, true), (75, 0, 25), "what stays is on the card, and the rest comes");
+        assert_eq!(
+            seen(0, 25, launcher::GpuMode::Sleep, true),
+            (75, 0, 25),
+            "what stays is on the card, and the rest comes"
+        );
         assert_eq!(seen(0, 26, launcher::GpuMode::Sleep, true), (26, 26, 0), "it says so, and has not left");
     }
 }

@@ -122,7 +122,7 @@ fn a_connection_asks_for_its_host_once() {
 fn an_address_that_does_not_answer_leaves_time_for_the_others() {
     let world = World::new();
     world.server.put("/w", Served::new(content(1, 1000)));
-    // Its queue of connections is full.
+    // The queue of its connections is full.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let _entered = runtime.enter();
     let silent = tokio::net::TcpSocket::new_v4().unwrap();
@@ -207,7 +207,7 @@ fn a_list_of_a_hub_is_followed_to_its_end_or_refused() {
         let failure = run(&hub).unwrap_err();
         assert!(failure.is_permanent() && failure.to_string().contains(why), "{failure}");
     }
-    // What is listed in the order is all that is looked for.
+    // Files that the order lists are all that is looked for.
     hub.files = BTreeMap::from([("a".to_owned(), None)]);
     assert_eq!(run(&hub).unwrap().files.len(), 1);
 }
