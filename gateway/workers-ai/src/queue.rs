@@ -6,8 +6,7 @@ use omni_codec::{Object, body};
 use omni_request_error::{InvalidCode, InvalidRequest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// Longest body that only asks for answers, in bytes.
 const LONGEST_POLL: usize = 512;
@@ -146,32 +145,6 @@ pub fn queue_answer(value: &impl Serialize) -> Bytes {
     enveloped(value)
 }
 
-impl QueueAnswer {
-    /// The answer in the body of a response of the run API.
-    #[must_use]
-    pub fn of_body(id: u32, success: bool, body: &RawValue, external_reference: Option<Value>) -> Self {
-        #[derive(Deserialize)]
-        struct Envelope {
-            result: Option<Value>,
-            #[serde(default)]
-            errors: Vec<Value>,
-        }
-        let Envelope { result, errors } = match serde_json::from_str(body.get()) {
-            Ok(envelope) => envelope,
-            // Bytes or a text that the model answered with.
-            Err(_) => Envelope { result: serde_json::from_str(body.get()).ok(), errors: Vec::new() },
-        };
-        Self { id, result, success, external_reference, errors }
-    }
-
-    /// A request without a response.
-    #[must_use]
-    pub fn without_response(id: u32, code: &str, message: &str, external_reference: Option<Value>) -> Self {
-        let errors = vec![json!({ "code": code, "message": message })];
-        Self { id, result: None, success: false, external_reference, errors }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,19 +166,5 @@ mod tests {
         assert_eq!(polled_id(br#"{"request_id":"x"}"#).as_deref(), Some("x"));
         assert_eq!(polled_id(br#"{"request_id":"x","prompt":"y"}"#), None);
         assert!(asks_for_queue(Some("a=1&queueRequest=true")) && !asks_for_queue(Some("queueRequest=false")));
-    }
-
-    #[test]
-    fn answers_of_the_queue() {
-        let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
-        let good = raw(r#"{"result":{"response":"hi"},"success":true,"errors":[],"messages":[]}"#);
-        let answer = QueueAnswer::of_body(1, true, &good, Some(json!("r1")));
-        let expected = json!({"id": 1, "result": {"response": "hi"}, "success": true, "external_reference": "r1"});
-        assert_eq!(serde_json::to_value(answer).unwrap(), expected);
-        let bad = raw(r#"{"result":null,"success":false,"errors":[{"code":5004,"message":"no"}],"messages":[]}"#);
-        let expected = json!({"id": 0, "result": null, "success": false, "external_reference": null, "errors": [{"code": 5004, "message": "no"}]});
-        assert_eq!(serde_json::to_value(QueueAnswer::of_body(0, false, &bad, None)).unwrap(), expected);
-        let text = QueueAnswer::of_body(0, true, &raw("\"plain\""), None);
-        assert_eq!(text.result, Some(json!("plain")));
     }
 }

@@ -147,7 +147,7 @@ impl Claim {
             Ok((recorded, bytes, goes_on))
         };
         let shared = Arc::clone(&self.shared);
-        // What is stored counts, whether the caller waits or not.
+        // A stored result counts, whether the caller waits or not.
         let stored = detached(async move {
             let (recorded, bytes, goes_on) = shared.writer.submit(length, work).await?;
             shared.disk.add(bytes.saturating_mul(2));

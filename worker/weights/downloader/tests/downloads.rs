@@ -323,7 +323,7 @@ fn a_full_disk_is_known_before_the_first_byte() {
     let (message, permanent) = world.run(&plain).unwrap_err();
     assert!(message.contains("the disk is full: 1125899906842624 bytes") && !permanent, "{message}");
     assert_eq!(world.server.requests().len(), 1);
-    // What an earlier attempt left makes room for others.
+    // Files of an earlier attempt make room for others.
     assert_eq!(fs::read_dir(world.path("work")).unwrap().count(), 0);
 
     // The node's reserve is no room.
