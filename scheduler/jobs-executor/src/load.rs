@@ -41,8 +41,14 @@ pub(crate) fn load(models: &[ModelLoad], at: usize, since: Instant, now: Instant
         in_flight: own.interactive - waiting + elsewhere,
         idle_for: now.saturating_duration_since(last_end.unwrap_or(since)).max(Duration::ZERO),
         seats,
-        free_seats: if elsewhere > 0 { 0 } else { capacity.saturating_sub(own.interactive) },
+        free_seats: if elsewhere > 0 { 0 } else { capacity.saturating_sub(kept_free(own.interactive)) },
     })
+}
+
+/// Seats that items leave to interactive requests: those in use, as many for requests that come meanwhile, and one more.
+/// With fewer, one request in a hundred would wait for an item.
+fn kept_free(interactive: u32) -> u32 {
+    interactive.saturating_mul(2).saturating_add(1)
 }
 
 #[cfg(test)]
@@ -65,14 +71,15 @@ mod tests {
             let load = load(&[own, other], 0, since, now).unwrap();
             (load.waiting, load.in_flight, load.seats, load.free_seats)
         };
-        assert_eq!(one(idle, idle), (0, 0, 8, 4));
+        assert_eq!(one(idle, idle), (0, 0, 8, 3));
         assert_eq!(one(ModelLoad { ready: 0, ..idle }, idle), (0, 0, 4, 0), "its first instance");
-        assert_eq!(one(ModelLoad { ready: 2, ..idle }, idle), (0, 0, 8, 8));
-        assert_eq!(one(ModelLoad { interactive: 3, ..idle }, idle), (0, 3, 8, 1));
-        assert_eq!(one(ModelLoad { interactive: 3, queued: 9, ..idle }, idle), (3, 0, 8, 1));
-        assert_eq!(one(ModelLoad { queued: 9, ..idle }, idle), (0, 0, 8, 4), "items of batches wait");
+        assert_eq!(one(ModelLoad { ready: 2, ..idle }, idle), (0, 0, 8, 7));
+        assert_eq!(one(ModelLoad { interactive: 1, ..idle }, idle), (0, 1, 8, 1));
+        assert_eq!(one(ModelLoad { interactive: 3, ..idle }, idle), (0, 3, 8, 0));
+        assert_eq!(one(ModelLoad { interactive: 3, queued: 9, ..idle }, idle), (3, 0, 8, 0));
+        assert_eq!(one(ModelLoad { queued: 9, ..idle }, idle), (0, 0, 8, 3), "items of batches wait");
         let busy = ModelLoad { interactive: 2, has_card: true, ..idle };
-        assert_eq!(one(idle, busy), (0, 0, 8, 4), "not on the card");
+        assert_eq!(one(idle, busy), (0, 0, 8, 3), "not on the card");
         assert_eq!(one(ModelLoad { has_card: true, ..idle }, busy), (0, 2, 8, 0));
         assert_eq!(load(&[idle], 1, since, now), None);
 

@@ -3,7 +3,7 @@
 //! | load of the model and its card | items |
 //! | --- | --- |
 //! | an interactive request waits | none: what is in flight ends, so a card is free within one request |
-//! | interactive requests in flight, none waits | the free seats of their batch |
+//! | interactive requests in flight, none waits | the seats that these leave to items |
 //! | nothing for a time shorter than [`Settings::idle`] | none: the next request of a conversation is expected |
 //! | nothing for longer | all seats |
 //!
@@ -42,7 +42,7 @@ pub struct Load {
     pub idle_for: Duration,
     /// Requests that the model's instances can have in flight.
     pub seats: u32,
-    /// Seats of the batch of interactive requests that would be empty.
+    /// Seats that interactive requests in flight leave to items.
     pub free_seats: u32,
 }
 
