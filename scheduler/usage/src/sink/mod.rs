@@ -112,23 +112,22 @@ impl HandOver {
     pub(crate) fn run(&self) {
         let Some(_lock) = self.lock() else { return };
         let mut cursors = Cursors::load(&self.dir);
-        let mut failures = 0;
+        let (mut in_a_row, mut is_behind) = (0, false);
         loop {
-            let pause = match self.all(&mut cursors) {
+            let pause = match self.all(&mut cursors, &mut in_a_row) {
                 Ok(()) => {
-                    if failures > 0 {
+                    if std::mem::take(&mut is_behind) {
                         tracing::info!("the usage sink takes records again");
                     }
-                    failures = 0;
                     None
                 }
                 Err(error) => {
-                    if failures == 0 {
+                    if !std::mem::replace(&mut is_behind, true) {
                         tracing::error!(error, "the usage sink does not take records: they are kept and sent again");
                     }
-                    failures += 1;
+                    in_a_row += 1;
                     self.failures.fetch_add(1, Ordering::Relaxed);
-                    Some(pause(failures))
+                    Some(pause(in_a_row))
                 }
             };
             if !self.more.wait(pause) {
@@ -149,8 +148,9 @@ impl HandOver {
         }
     }
 
-    /// Hands over everything that is in the log.
-    fn all(&self, cursors: &mut Cursors) -> Result<(), String> {
+    /// Hands over everything that is in the log. Each batch that is acknowledged ends a row of failures: a sink that fails
+    /// now and then is not waited for as one that is away.
+    fn all(&self, cursors: &mut Cursors, failures_in_a_row: &mut u32) -> Result<(), String> {
         let of_log = |error: io::Error| format!("{}: {error}", self.dir.display());
         for path in records_in(&self.dir).map_err(of_log)? {
             while let Some(batch) = Batch::read(&path, cursors.of(&path)).map_err(of_log)? {
@@ -159,6 +159,7 @@ impl HandOver {
                 }
                 cursors.advance(&path, batch.end);
                 cursors.save(&self.dir).map_err(of_log)?;
+                *failures_in_a_row = 0;
             }
         }
         Ok(())
