@@ -2,15 +2,12 @@
 //! handler's own spans; items of batches; a collector that is away; and nothing of what clients and models write.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use omni_tests::{Answer, Node, NodeBuilder, PATIENCE, wait_for};
+use omni_tests::{Answer, Node, NodeBuilder, PATIENCE, Receiver, wait_for};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::fs;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use std::{fs, thread};
 
 /// A word that no span may have.
 const SECRET: &str = "sesame-4711";
@@ -66,37 +63,25 @@ def handle_request(request, context):
 
 /// A collector, and the deliveries that it got.
 struct Collector {
-    url: String,
+    server: Receiver,
     got: Arc<Mutex<Vec<String>>>,
-    ends: Arc<AtomicBool>,
-    thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Collector {
     fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        let (got, ends) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<AtomicBool>::default());
-        let (to, over) = (Arc::clone(&got), Arc::clone(&ends));
-        let thread = thread::spawn(move || {
-            for connection in listener.incoming() {
-                if over.load(Ordering::Relaxed) {
-                    return;
-                }
-                let mut connection = connection.unwrap();
-                let Some((head, body)) = receive(&mut BufReader::new(&connection)) else { continue };
-                assert!(head.starts_with("POST /v1/traces HTTP/1.1\r\n"), "{head}");
-                to.lock().unwrap().push(body);
-                let _ = connection.write_all(
-                    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}",
-                );
-            }
+        let got = Arc::<Mutex<Vec<String>>>::default();
+        let to = Arc::clone(&got);
+        let server = Receiver::start(move |_, head, body| {
+            assert!(head.starts_with("POST /v1/traces HTTP/1.1\r\n"), "{head}");
+            to.lock().unwrap().push(body.to_owned());
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\nconnection: close";
+            format!("{head}\r\n\r\n{{}}")
         });
-        Self { url, got, ends, thread: Some(thread) }
+        Self { server, got }
     }
 
     fn config(&self, sample: f64) -> String {
-        format!("[tracing]\nendpoint = \"{}\"\nsample = {sample:.1}\n", self.url)
+        format!("[tracing]\nendpoint = \"http://{}\"\nsample = {sample:.1}\n", self.server.address())
     }
 
     /// All spans so far.
@@ -128,32 +113,6 @@ impl Collector {
             assert!(!body.to_lowercase().contains(SECRET), "{body}");
         }
     }
-}
-
-impl Drop for Collector {
-    fn drop(&mut self) {
-        self.ends.store(true, Ordering::Relaxed);
-        let _ = TcpStream::connect(self.url.trim_start_matches("http://"));
-        let _ = self.thread.take().map(thread::JoinHandle::join);
-    }
-}
-
-/// Head and body of a request; `None` if it breaks off.
-fn receive(reader: &mut impl BufRead) -> Option<(String, String)> {
-    let (mut head, mut length) = (String::new(), 0);
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
-        if line == "\r\n" {
-            break;
-        }
-        let lower = line.to_ascii_lowercase();
-        length = lower.strip_prefix("content-length: ").map_or(length, |value| value.trim().parse().unwrap());
-        head.push_str(&line);
-    }
-    let mut body = String::new();
-    reader.take(length).read_to_string(&mut body).ok()?;
-    (body.len() as u64 == length).then_some((head, body))
 }
 
 /// Value of an attribute; null without it.

@@ -1,12 +1,12 @@
 //! Records of usage: one for each attempt at a request, whatever its end and whoever is killed, and each at the sink.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
-use omni_tests::{Answer, Node, PATIENCE, chance, is_soak, wait_for};
+use omni_tests::{Answer, Node, PATIENCE, Receiver, chance, is_soak, wait_for};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -164,71 +164,34 @@ fn every_end_of_an_attempt_is_in_its_record() {
 
 /// A sink that refuses every second batch, and what it got: how often each record.
 struct Sink {
-    url: String,
+    server: Receiver,
     got: Arc<Mutex<BTreeMap<String, (String, u32)>>>,
-    ends: Arc<AtomicBool>,
-    thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Sink {
     fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}/usage", listener.local_addr().unwrap());
-        let (got, ends) = (Arc::<Mutex<BTreeMap<_, _>>>::default(), Arc::<AtomicBool>::default());
-        let (to, over) = (Arc::clone(&got), Arc::clone(&ends));
-        let thread = thread::spawn(move || {
-            for (number, connection) in listener.incoming().enumerate() {
-                if over.load(Ordering::Relaxed) {
-                    return;
+        let got = Arc::<Mutex<BTreeMap<String, (String, u32)>>>::default();
+        let to = Arc::clone(&got);
+        let server = Receiver::start(move |number, _, body| {
+            let refuses = number % 2 == 0;
+            if !refuses {
+                let mut to = to.lock().unwrap();
+                for line in body.lines() {
+                    let record: Value = serde_json::from_str(line).unwrap();
+                    let text = |key: &str| record[key].as_str().unwrap().to_owned();
+                    to.entry(text("id")).or_insert((text("request_id"), 0)).1 += 1;
                 }
-                let mut connection = connection.unwrap();
-                let Some(body) = body(&mut BufReader::new(&connection)) else { continue };
-                let refuses = number % 2 == 0;
-                if !refuses {
-                    let mut to = to.lock().unwrap();
-                    for line in body.lines() {
-                        let record: Value = serde_json::from_str(line).unwrap();
-                        let text = |key: &str| record[key].as_str().unwrap().to_owned();
-                        to.entry(text("id")).or_insert((text("request_id"), 0)).1 += 1;
-                    }
-                }
-                let status = if refuses { "503 Busy" } else { "200 OK" };
-                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
-                let _ = connection.write_all(answer.as_bytes()); // the scheduler may be gone
             }
+            let status = if refuses { "503 Busy" } else { "200 OK" };
+            format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
         });
-        Self { url, got, ends, thread: Some(thread) }
+        Self { server, got }
     }
 
     /// Ids of the requests whose records it has.
     fn requests(&self) -> BTreeSet<String> {
         self.got.lock().unwrap().values().map(|(request, _)| request.clone()).collect()
     }
-}
-
-impl Drop for Sink {
-    fn drop(&mut self) {
-        self.ends.store(true, Ordering::Relaxed);
-        let _ = TcpStream::connect(self.url.trim_start_matches("http://").trim_end_matches("/usage"));
-        let _ = self.thread.take().map(thread::JoinHandle::join);
-    }
-}
-
-/// Body of a request; `None` if it breaks off.
-fn body(reader: &mut impl BufRead) -> Option<String> {
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
-        if line == "\r\n" {
-            break;
-        }
-        let line = line.to_ascii_lowercase();
-        length = line.strip_prefix("content-length: ").map_or(length, |value| value.trim().parse().unwrap());
-    }
-    let mut body = String::new();
-    reader.take(length).read_to_string(&mut body).ok()?;
-    (body.len() as u64 == length).then_some(body)
 }
 
 /// Sends requests until `ends`; returns the ids of those that were answered.
@@ -278,7 +241,7 @@ fn every_answered_request_is_at_the_sink_though_the_scheduler_is_killed() {
         (4, Duration::from_millis(1500), 2000, Duration::from_secs(120))
     };
     let sink = Sink::start();
-    let config = format!("[usage]\nsink = \"{}\"\n", sink.url);
+    let config = format!("[usage]\nsink = \"http://{}/usage\"\n", sink.server.address());
     let mut node = Node::builder()
         .config(&config)
         .model("custom", &[("model.py", CUSTOM), ("omni.toml", "[scaling]\nmin-instances = 1\n")])

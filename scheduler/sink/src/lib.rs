@@ -6,6 +6,9 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,24 +1,20 @@
 //! Tests with a server that answers once.
 
 use super::*;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpListener;
 use std::thread;
 
-/// A server that answers one request with this head and body, and what it got.
+/// A server that answers one request with this head and body, and the head that it got.
 fn server(answer: &'static str) -> (String, thread::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/take", listener.local_addr().unwrap());
     let thread = thread::spawn(move || {
         let (mut connection, _) = listener.accept().unwrap();
-        let mut got = Vec::new();
-        while !got.ends_with(b"batch") {
-            let mut piece = [0; 1024];
-            let length = connection.read(&mut piece).unwrap();
-            got.extend_from_slice(&piece[..length]);
-        }
+        let (head, body) = testing::receive(&connection).unwrap();
+        assert_eq!(body, b"batch");
         connection.write_all(answer.as_bytes()).unwrap();
-        String::from_utf8(got).unwrap().to_ascii_lowercase()
+        head
     });
     (url, thread)
 }

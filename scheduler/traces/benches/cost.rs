@@ -5,9 +5,10 @@
 #![allow(clippy::unwrap_used, reason = "a failed step is a failed run")]
 
 use omni_sink::SinkClient;
+use omni_sink::testing::receive;
 use omni_traces::{ExportSettings, Resource, SpanKind, TraceContext, Tracer, names};
 use std::hint::black_box;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -99,17 +100,6 @@ fn collector() -> String {
 }
 
 fn acknowledge(mut connection: &TcpStream) -> Option<()> {
-    let mut reader = BufReader::new(connection);
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
-        if line == "\r\n" {
-            break;
-        }
-        length =
-            line.to_ascii_lowercase().strip_prefix("content-length: ").map_or(length, |n| n.trim().parse().unwrap());
-    }
-    std::io::copy(&mut reader.take(length), &mut std::io::sink()).ok()?;
+    receive(connection)?;
     connection.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").ok()
 }

@@ -3,8 +3,9 @@
 use super::*;
 use crate::context::{SpanId, TraceId};
 use crate::span::SpanKind;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use omni_sink::testing::receive;
+use std::io::Write;
+use std::net::TcpListener;
 
 fn span(number: u64) -> Span {
     Span {
@@ -24,24 +25,6 @@ fn settings(url: &str, headers: Option<ExportHeaders>) -> ExportSettings {
     ExportSettings { client, headers, resource: Resource { version: "1", host: None, instance: "i".to_owned() } }
 }
 
-fn receive(connection: &TcpStream) -> (String, Vec<u8>) {
-    let mut reader = BufReader::new(connection);
-    let (mut head, mut length) = (String::new(), 0);
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line).unwrap();
-        if line == "\r\n" {
-            break;
-        }
-        let lower = line.to_ascii_lowercase();
-        length = lower.strip_prefix("content-length: ").map_or(length, |value| value.trim().parse().unwrap());
-        head.push_str(&lower);
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).unwrap();
-    (head, body)
-}
-
 /// A collector that answers its deliveries with these statuses and bodies in turn, and what it got.
 fn collector(answers: Vec<(&'static str, &'static str)>) -> (String, Receiver<(String, Vec<u8>)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -50,7 +33,7 @@ fn collector(answers: Vec<(&'static str, &'static str)>) -> (String, Receiver<(S
     thread::spawn(move || {
         for (status, body) in answers {
             let (mut connection, _) = listener.accept().unwrap();
-            let got = receive(&connection);
+            let got = receive(&connection).unwrap();
             let length = body.len();
             let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
             connection.write_all(answer.as_bytes()).unwrap();

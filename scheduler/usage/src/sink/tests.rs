@@ -3,10 +3,11 @@
 use super::*;
 use crate::record::tests::record;
 use crate::recorder::{UsageRecorder, UsageSettings, WhenFull};
+use omni_sink::testing::receive;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::Write;
+use std::net::TcpListener;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
@@ -22,27 +23,6 @@ fn log(dir: &Path, name: &str, text: &[u8]) -> PathBuf {
     let path = dir.join(name);
     fs::write(&path, text).unwrap();
     path
-}
-
-/// A request that a server got: its head and its body.
-fn receive(connection: &TcpStream) -> Option<(String, Vec<u8>)> {
-    let mut reader = BufReader::new(connection);
-    let (mut head, mut length) = (String::new(), 0);
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line).ok()? == 0 {
-            return None;
-        }
-        if line == "\r\n" {
-            break;
-        }
-        let lower = line.to_ascii_lowercase();
-        length = lower.strip_prefix("content-length: ").map_or(length, |value| value.trim().parse().unwrap());
-        head.push_str(&lower);
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
-    Some((head, body))
 }
 
 /// A server that answers its requests with these statuses in turn, and what it got.
@@ -133,6 +113,20 @@ fn a_sink_that_fails_half_of_the_time_gets_every_record() {
     }
     assert!(found.values().copied().eq(0..3000), "ids are in the order of time here");
     assert!(recorder.counts().sink_failures > 0);
+}
+
+#[test]
+fn an_acknowledged_batch_ends_a_row_of_failures() {
+    let dir = tempfile::tempdir().unwrap();
+    let (url, _received) = server(vec!["200 OK", "503 Busy"]);
+    let sink = UsageSink::Http(HttpSink::new(url, None, None).unwrap());
+    let hand_over = HandOver { dir: dir.path().to_owned(), sink, more: Arc::default(), failures: Arc::default() };
+    for name in ["1.jsonl", "2.jsonl"] {
+        log(dir.path(), name, &lines(0..2));
+    }
+    let (mut cursors, mut in_a_row) = (Cursors::load(dir.path()), 7);
+    hand_over.all(&mut cursors, &mut in_a_row).unwrap_err();
+    assert_eq!(in_a_row, 0, "the first of the two files was taken");
 }
 
 #[test]
