@@ -86,7 +86,7 @@ enum RunResult {
     /// State of queued requests.
     Queued(Queued),
     /// Answers of queued requests.
-    QueueAnswers(QueueAnswers),
+    QueueAnswers(QueueAnswers<'static>),
     /// Any value, from a model of no kind.
     Other(Value),
 }

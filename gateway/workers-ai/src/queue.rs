@@ -7,6 +7,8 @@ use omni_request_error::{InvalidCode, InvalidRequest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
 
 /// Longest body that only asks for answers, in bytes.
 const LONGEST_POLL: usize = 512;
@@ -43,27 +45,31 @@ pub struct Queued {
 
 /// Answers of queued requests.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub struct QueueAnswers {
+pub struct QueueAnswers<'a> {
     /// Answers, in the order of the requests.
-    pub responses: Vec<QueueAnswer>,
+    #[schemars(with = "Vec<QueueAnswer<'static>>")]
+    pub responses: &'a RawValue,
     /// Tokens of all of them.
     pub usage: QueueUsage,
 }
 
 /// Answer of one queued request.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub struct QueueAnswer {
+pub struct QueueAnswer<'a> {
     /// Position of the request, from 0.
     pub id: u32,
     /// Answer; `null` if the request failed.
-    pub result: Option<Value>,
+    #[schemars(with = "Option<Value>")]
+    pub result: Option<&'a RawValue>,
     /// The request has an answer of success.
     pub success: bool,
     /// As the request has it.
-    pub external_reference: Option<Value>,
+    #[schemars(with = "Option<Value>")]
+    pub external_reference: Option<&'a RawValue>,
     /// Reasons for a failure.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub errors: Vec<Value>,
+    #[schemars(with = "Vec<Value>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub errors: Option<Cow<'a, RawValue>>,
 }
 
 /// Tokens of queued requests.

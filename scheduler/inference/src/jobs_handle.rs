@@ -70,7 +70,7 @@ impl JobsHandle {
     /// The store, once it is open.
     ///
     /// # Errors
-    /// It is closed, or is not opened in time.
+    /// The store is closed, or is not opened in time.
     pub async fn store(&self) -> Result<JobStore, Failure> {
         let mut state = self.state.clone();
         let known = state.wait_for(|state| !matches!(state, StoreState::Opening));

@@ -11,8 +11,10 @@ use hyper::Response;
 use omni_body::{BodyKind, BodyPermit, RequestBody};
 use omni_jobs::{Batch, BatchId, Form, ItemReport, JobError, JobStore, Scope, Status};
 use omni_request_error::Failure;
-use omni_workers_ai::{QueueRequest, QueueUsage, Queued, asks_for_queue, polled_id, queue_answer, queue_request};
-use serde::{Deserialize, Serialize};
+use omni_workers_ai::{
+    QueueAnswer, QueueAnswers, QueueRequest, QueueUsage, Queued, asks_for_queue, polled_id, queue_answer, queue_request,
+};
+use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -123,7 +125,7 @@ async fn answers(
         total_tokens: batch.usage.input.saturating_add(batch.usage.output),
     };
     let responses = answers.finish()?;
-    Ok(queue_answer(&Responses { responses: &responses, usage }))
+    Ok(queue_answer(&QueueAnswers { responses: &responses, usage }))
 }
 
 fn state(batch: &Batch, model: &str) -> Bytes {
@@ -132,24 +134,6 @@ fn state(batch: &Batch, model: &str) -> Bytes {
     let status = if begun { "running" } else { "queued" };
     let queued = Queued { status, request_id: batch.id.request_id(), model: model.to_owned() };
     queue_answer(&queued)
-}
-
-/// Answers of queued requests, with the results as they are stored.
-#[derive(Serialize)]
-struct Responses<'a> {
-    responses: &'a RawValue,
-    usage: QueueUsage,
-}
-
-/// Answer of one queued request.
-#[derive(Serialize)]
-struct Answer<'a> {
-    id: u32,
-    result: Option<&'a RawValue>,
-    success: bool,
-    external_reference: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    errors: Option<Cow<'a, RawValue>>,
 }
 
 /// Stored result of an item: the body of its response, or an error without one.
@@ -196,7 +180,7 @@ impl Answers {
             None => (None, error("not_executed", "the request was not executed").map(Cow::Owned)),
         };
         let success = report.success && !is_left_out;
-        let answer = Answer { id: report.item, result, success, external_reference: reference, errors };
+        let answer = QueueAnswer { id: report.item, result, success, external_reference: reference, errors };
         if self.json.len() > 1 {
             self.json.push(b',');
         }
