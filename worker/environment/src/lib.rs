@@ -30,7 +30,7 @@ pub use interpreter::find as find_interpreter;
 pub use package::{ENGINE, INSIDE, Package};
 pub use plan::{Ended, Plan as BuildPlan};
 pub use record::Record;
-pub use room::check as check_room;
+pub use room::{check as check_room, reserve as reserved_room};
 pub use sandboxed_command::{GROUPS, SandboxedCommand, SandboxedCommandError, Sandboxes, processors};
 pub use uv::{find as find_uv, version};
 

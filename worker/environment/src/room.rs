@@ -38,9 +38,20 @@ pub fn check(dir: &Path) -> Result<(), String> {
     Err(format!("{} has {what} to the node: make room there", dir.display()))
 }
 
+/// Bytes that [`check`] wants left on the file system of `dir`; none where it does not report its size.
+#[must_use]
+pub fn reserve(dir: &Path) -> u64 {
+    statvfs(dir).map_or(0, |disk| least(disk.blocks().saturating_mul(disk.fragment_size()), MOST))
+}
+
+/// Part of all bytes or files that is to be left.
+fn least(all: u64, most: u64) -> u64 {
+    (all / PART).min(most)
+}
+
 /// How much should be left, where less is.
 fn falls_short(amount: Amount, most: u64) -> Option<u64> {
-    let least = (amount.all / PART).min(most);
+    let least = least(amount.all, most);
     (amount.left < least).then_some(least)
 }
 

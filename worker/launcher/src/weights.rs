@@ -4,12 +4,11 @@
 //! secret of that source, and takes over what it has left once none of its processes is there any more.
 
 use super::settings::Settings;
-use nix::sys::statvfs::statvfs;
 use omni_cgroup::Limits;
 use omni_config::Source;
 use omni_config::node::{WEIGHTS_UID, Weights};
 use omni_environment::{
-    CommandError, Failure, SandboxedCommand, SandboxedCommandError, Sandboxes, check_room, processors,
+    CommandError, Failure, SandboxedCommand, SandboxedCommandError, Sandboxes, check_room, processors, reserved_room,
 };
 use omni_log::chain;
 use omni_sandbox::Bind;
@@ -160,7 +159,7 @@ impl Fetcher {
 
     /// The order for a request, by the node's configuration.
     pub(super) fn order(&self, request: &omni_node_protocol::launcher::WeightsRequest) -> Result<Order, String> {
-        let order = Order::new(request, &self.config, reserve(&self.cache_dir), &self.boot)?;
+        let order = Order::new(request, &self.config, reserved_room(&self.cache_dir), &self.boot)?;
         let has_authorities = self.rule(&order).is_some_and(|rule| rule.authorities.is_some());
         Ok(Order { authorities: has_authorities.then(|| AUTHORITIES.to_owned()), ..order })
     }
@@ -184,10 +183,4 @@ impl Fetcher {
         };
         read().map(Some).map_err(|error| format!("the node cannot read the credential {}: {error}", path.display()))
     }
-}
-
-/// Bytes that downloads leave free on the disk, as [`check_room`] has it: a twentieth, and 4 GiB at most.
-fn reserve(dir: &Path) -> u64 {
-    let bytes = statvfs(dir).map_or(0, |disk| disk.blocks().saturating_mul(disk.fragment_size()));
-    (bytes / 20).min(4 << 30)
 }
