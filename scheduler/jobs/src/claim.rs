@@ -1,5 +1,6 @@
 //! Item that is handed out: its request, and the report of its attempt.
 
+use crate::disk::of_results;
 use crate::error::JobError;
 use crate::id::{BatchId, FileId};
 use crate::lifecycle::Interruption;
@@ -150,7 +151,7 @@ impl Claim {
         // A stored result counts, whether the caller waits or not.
         let stored = detached(async move {
             let (recorded, bytes, goes_on) = shared.writer.submit(length, work).await?;
-            shared.disk.add(bytes.saturating_mul(2));
+            shared.disk.add(of_results(bytes));
             if !goes_on {
                 shared.changed();
             }
@@ -171,7 +172,7 @@ impl Claim {
         let shared = Arc::clone(&self.shared);
         let stored = detached(async move {
             let bytes = shared.writer.submit(0, work).await?;
-            shared.disk.add(bytes.saturating_mul(2));
+            shared.disk.add(of_results(bytes));
             shared.changed();
             Ok(())
         });

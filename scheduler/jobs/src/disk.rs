@@ -7,6 +7,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// Bytes as which results of this length count.
+pub(crate) fn of_results(length: u64) -> u64 {
+    length.saturating_mul(2)
+}
+
 /// Uploads of one owner that are under way.
 const MAX_UPLOADS: u32 = 8;
 

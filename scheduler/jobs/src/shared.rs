@@ -1,6 +1,6 @@
 //! Parts of the store that its handles share.
 
-use crate::disk::Disk;
+use crate::disk::{Disk, of_results};
 use crate::error::{JobError, OpenError};
 use crate::files::Folder;
 use crate::id::{BatchId, FileId};
@@ -125,7 +125,7 @@ fn sweep(connection: &Connection, folder: &Folder) -> Result<(), JobError> {
 
 fn used(connection: &Connection) -> rusqlite::Result<u64> {
     let results = batches::all_results_bytes(connection)?;
-    Ok(files::bytes(connection)?.saturating_add(results.saturating_mul(2)))
+    Ok(files::bytes(connection)?.saturating_add(of_results(results)))
 }
 
 /// Reads a part of a file whose place comes from the database.

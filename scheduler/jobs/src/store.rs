@@ -361,22 +361,24 @@ impl JobStore {
         if !self.shared.disk.has_room() {
             return Err(JobError::DiskBound);
         }
+        let limits = self.shared.limits.clone();
+        // The sum over all rows of an owner is read beside the writer, which others wait for.
+        let find = move |connection: &Connection| {
+            let stored = batches::find(connection, Scope::Node, batch)?.ok_or(JobError::NoBatch)?;
+            let has_room = owners::has_room(connection, &stored.batch.owner, &limits)?;
+            if has_room { Ok(stored) } else { Err(JobError::DiskBound) }
+        };
+        let Stored { no, batch: Batch { form, input, owner, .. }, .. } = self.shared.readers.read_async(find).await?;
+        let source = Arc::new(Source { form, input, owner, model: model.to_owned() });
         let shared = Arc::clone(&self.shared);
-        let name = model.to_owned();
         // Claims are made in the transaction: if nobody takes them, they give their items back.
         let claim = move |unit: &mut Unit<'_>| {
-            let stored = batches::find(unit.connection, Scope::Node, batch)?.ok_or(JobError::NoBatch)?;
-            if !owners::has_room(unit.connection, &stored.batch.owner, &shared.limits)? {
-                return Err(JobError::DiskBound);
-            }
-            if !stored.batch.phase.hands_out() {
+            if !batches::phase(unit.connection, no)?.ok_or(JobError::NoBatch)?.hands_out() {
                 return Ok(Vec::new());
             }
-            let claimed = items::claim(unit.connection, stored.no, &name, most)?;
-            let Batch { form, input, owner, .. } = stored.batch;
-            let source = Arc::new(Source { form, input, owner, model: name });
+            let claimed = items::claim(unit.connection, no, &source.model, most)?;
             let of = |claimed: Claimed| {
-                let item = ItemRef { no: stored.no, batch, item: claimed.item };
+                let item = ItemRef { no, batch, item: claimed.item };
                 Claim::new(&shared, &source, item, claimed)
             };
             Ok(claimed.into_iter().map(of).collect())

@@ -3,6 +3,7 @@
 //! Each step can be repeated: one that a killed process had begun begins again. A step that fails is logged and tried
 //! again later; other batches do not wait for it.
 
+use crate::disk::of_results;
 use crate::error::JobError;
 use crate::lifecycle::{Due, Event, Facts, due};
 use crate::output::{self, Written};
@@ -136,15 +137,14 @@ async fn delete_items(shared: &Shared, no: i64) -> Result<(), JobError> {
 
 async fn write(shared: &Shared, stored: &Stored, now: UnixMillis) -> Result<(), JobError> {
     let batch = &stored.batch;
-    let mut outputs = output::Outputs::default();
-    // Results of Workers AI are read where they are.
-    if let Form::OpenAi { .. } = batch.form {
-        outputs = {
-            let (folder, readers) = (shared.folder.clone(), shared.readers.clone());
-            let (no, output_keep, batch) = (stored.no, stored.output_keep, batch.clone());
-            blocking(move || output::write(&folder, &readers, &Stored { no, batch, output_keep })).await?
-        };
-    }
+    let outputs = match batch.form {
+        Form::OpenAi { .. } => {
+            let (folder, readers, stored) = (shared.folder.clone(), shared.readers.clone(), stored.clone());
+            blocking(move || output::write(&folder, &readers, &stored)).await?
+        }
+        // Results of Workers AI are read where they are.
+        Form::WorkersAi { .. } => output::Outputs::default(),
+    };
     let info = |written: Written, name: &str| FileInfo {
         id: written.id,
         owner: batch.owner.clone(),
@@ -189,7 +189,7 @@ async fn purge(shared: &Shared, stored: &Stored) -> Result<(), JobError> {
     };
     let bytes = shared.writer.submit(0, last).await?;
     blocking(move || folder.remove_results(id).map_err(JobError::io("remove results"))).await?;
-    shared.disk.remove(bytes.saturating_mul(2));
+    shared.disk.remove(of_results(bytes));
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::time::Duration;
 
 /// Batch with its key.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Stored {
     pub(crate) no: i64,
     pub(crate) batch: Batch,

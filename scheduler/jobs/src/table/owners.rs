@@ -1,6 +1,7 @@
 //! Share of one owner in the store, and its bounds. A node without tokens has one nameless owner, whose bytes
 //! only the bound of the node holds.
 
+use crate::disk::of_results;
 use crate::error::JobError;
 use crate::types::Limits;
 use rusqlite::Connection;
@@ -34,7 +35,7 @@ pub(crate) fn held(connection: &Connection, owner: &str) -> rusqlite::Result<Hel
                 FROM batches WHERE owner = ?1) b";
     connection.prepare_cached(sql)?.query_row([owner], |row| {
         let (bytes, results, metadata): (u64, u64, u64) = (row.get(1)?, row.get(2)?, row.get(3)?);
-        let bytes = bytes.saturating_add(results.saturating_mul(2)).saturating_add(metadata);
+        let bytes = bytes.saturating_add(of_results(results)).saturating_add(metadata);
         Ok(Held { files: row.get(0)?, bytes, running: row.get(4)?, kept: row.get(5)? })
     })
 }

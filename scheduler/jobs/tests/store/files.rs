@@ -29,16 +29,22 @@ fn uploads_are_bounded_and_leave_nothing_behind() {
     assert!(world.wait(world.store.queue(OWNER, "m", vec![b"{}".to_vec()], world.now)).is_err(), "full");
 }
 
-#[test]
-fn a_full_store_hands_nothing_out_and_takes_what_is_in_flight() {
-    let bytes = lines(3).len() as u64;
-    let world = World::new(Limits { disk: bytes + 100, ..Limits::default() });
+/// A batch of three items, of which two have results that leave no room for the third.
+fn filled(limits: Limits) -> (World, BatchId) {
+    let world = World::new(limits);
     let id = world.running(3);
     let mut claims = world.claim(id, 2);
     for claim in &mut claims {
         world.complete(claim, 200);
     }
     assert!(matches!(world.wait(world.store.claim(id, MODEL, 1)), Err(JobError::DiskBound)));
+    (world, id)
+}
+
+#[test]
+fn a_full_store_hands_nothing_out_and_takes_what_is_in_flight() {
+    let bytes = lines(3).len() as u64;
+    let (world, id) = filled(Limits { disk: bytes + 100, ..Limits::default() });
     world.wait(world.store.cancel(Scope::Node, id, world.now)).unwrap();
     world.tend();
     let batch = world.batch(id);
@@ -89,13 +95,7 @@ fn batches_that_have_ended_are_bounded() {
 #[test]
 fn results_of_one_owner_do_not_use_up_the_store() {
     let bytes = lines(3).len() as u64;
-    let world = World::new(Limits { owner_disk: bytes + 100, ..Limits::default() });
-    let id = world.running(3);
-    let mut claims = world.claim(id, 2);
-    for claim in &mut claims {
-        world.complete(claim, 200);
-    }
-    assert!(matches!(world.wait(world.store.claim(id, MODEL, 1)), Err(JobError::DiskBound)));
+    let (world, _) = filled(Limits { owner_disk: bytes + 100, ..Limits::default() });
     let other = world.wait(world.store.queue("other", "m", vec![b"{}".to_vec()], world.now)).unwrap();
     world.tend();
     assert_eq!(world.wait(world.store.claim(other.id, "m", 1)).unwrap().len(), 1, "others go on");
