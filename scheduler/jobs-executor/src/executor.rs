@@ -68,15 +68,8 @@ impl Executor {
         let mut changes = self.store.changes();
         loop {
             changes.mark_unchanged();
-            let wait = match self.step().await {
-                Ok(true) => LOOK,
-                Ok(false) => REST,
-                Err(JobError::Closed) => return,
-                Err(error) => {
-                    tracing::error!("batch jobs: {}", omni_log::chain(&error));
-                    RETRY
-                }
-            };
+            let looked = self.step().await.map(|has_work| if has_work { LOOK } else { REST });
+            let Some(wait) = until_next(looked) else { return };
             tokio::select! {
                 Some(ended) = self.running.join_next_with_id() => {
                     self.on_end(ended);
@@ -193,17 +186,23 @@ async fn tend(store: JobStore) {
     let mut changes = store.changes();
     loop {
         changes.mark_unchanged();
-        let wait = match store.tend(now()).await {
-            Ok(next) => next.map_or(REST, |next| next.since(now()).min(REST)),
-            Err(JobError::Closed) => return,
-            Err(error) => {
-                tracing::error!("batch jobs: {}", omni_log::chain(&error));
-                RETRY
-            }
-        };
+        let tended = store.tend(now()).await.map(|next| next.map_or(REST, |next| next.since(now()).min(REST)));
+        let Some(wait) = until_next(tended) else { return };
         tokio::select! {
             changed = changes.changed(), if wait != RETRY => if changed.is_err() { return },
             () = tokio::time::sleep(wait) => {}
+        }
+    }
+}
+
+/// Time until the store is asked again, after a failure too; `None`: it is closed.
+fn until_next(asked: Result<Duration, JobError>) -> Option<Duration> {
+    match asked {
+        Ok(wait) => Some(wait),
+        Err(JobError::Closed) => None,
+        Err(error) => {
+            tracing::error!("batch jobs: {}", omni_log::chain(&error));
+            Some(RETRY)
         }
     }
 }
