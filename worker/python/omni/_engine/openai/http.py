@@ -266,3 +266,12 @@ async def ask(address: Address, method: str, path: str, body: bytes | None = Non
         exchange.close()
         raise
     return exchange
+
+
+async def get(address: Address, path: str, most: int) -> tuple[int, bytes]:
+    """The status of a response, and with status 200 its whole body, of at most so many bytes. Raises as `ask` does."""
+    exchange = await ask(address, "GET", path)
+    try:
+        return exchange.status, await exchange.whole(most) if exchange.status == 200 else b""
+    finally:
+        exchange.close()

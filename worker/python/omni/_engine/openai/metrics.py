@@ -10,7 +10,7 @@ import asyncio
 import re
 
 from omni._engine import wire
-from omni._engine.openai.http import ServerError, ask
+from omni._engine.openai.http import ServerError, get
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,16 +108,10 @@ class Reporter:
 
     async def _report(self) -> bool:
         try:
-            exchange = await ask(self._server.address, "GET", "/metrics")
+            status, text = await get(self._server.address, "/metrics", MOST)
         except (OSError, ServerError):
             return True  # its end is found out elsewhere
-        try:
-            if exchange.status != 200:
-                return exchange.status not in _NO_METRICS
-            text = (await exchange.whole(MOST)).decode("utf-8", "replace")
-        except ServerError:
-            return True
-        finally:
-            exchange.close()
-        self._send(wire.metrics(series_of(text)))
+        if status != 200:
+            return status not in _NO_METRICS
+        self._send(wire.metrics(series_of(text.decode("utf-8", "replace"))))
         return True

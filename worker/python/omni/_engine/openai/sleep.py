@@ -21,7 +21,7 @@ from omni import _json, _log
 from omni._engine import descriptors
 from omni._engine.model import LoadError
 from omni._engine.openai.failure import MOST
-from omni._engine.openai.http import ServerError, ask
+from omni._engine.openai.http import ServerError, ask, get
 from omni._engine.openai.metrics import MOST as MOST_METRICS
 
 TYPE_CHECKING = False
@@ -141,13 +141,9 @@ class Sleeper:
             await asyncio.sleep(_LOOK)
 
     async def _running(self) -> float:
-        exchange = await ask(self._server.address, "GET", "/metrics")
-        try:
-            text = (await exchange.whole(MOST_METRICS)).decode("utf-8", "replace") if exchange.status == 200 else ""
-        finally:
-            exchange.close()
+        _, text = await get(self._server.address, "/metrics", MOST_METRICS)
         running = 0.0
-        for line in text.splitlines():
+        for line in text.decode("utf-8", "replace").splitlines():
             name, _, value = line.rpartition(" ")
             if not line.startswith("#") and name.partition("{")[0].endswith(_RUNNING):
                 running += float(value)
@@ -155,13 +151,11 @@ class Sleeper:
 
     async def _is_sleeping(self) -> bool | None:
         """True if the server says that it sleeps; None where it says nothing."""
-        exchange = await ask(self._server.address, "GET", "/is_sleeping")
+        status, body = await get(self._server.address, "/is_sleeping", MOST)
         try:
-            told: Any = _json.decode(await exchange.whole(MOST)) if exchange.status == 200 else None
+            told: Any = _json.decode(body) if status == 200 else None
         except ValueError:
             told = None
-        finally:
-            exchange.close()
         found = told.get("is_sleeping") if isinstance(told, dict) else None
         return found if isinstance(found, bool) else None
 
