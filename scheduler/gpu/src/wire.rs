@@ -31,9 +31,10 @@ pub(super) fn report(report: &ResidencyReport, memory: Memory) -> Report {
     Report { number, usage: self::usage(usage, memory), error, unanswered }
 }
 
-/// Usage as an instance's accounting has it; its pinned host memory is of no account to the policy. Device memory of a server
-/// that sleeps leaves the card with it. A sleeping one is taken to want all of its limit back, as such servers fill what they
-/// are given. Its word for the sleep counts only if most of its limit is free: more is memory that has not left.
+/// Usage as an instance's accounting has it; its pinned host memory is of no account to the policy. Device memory of a
+/// server that sleeps leaves the card with it. A sleeping one is taken to want all of its limit back, as such servers
+/// fill what they are given. Its word for the sleep counts only if most of its limit is free: more is memory that has
+/// not left.
 pub(super) fn usage(usage: GpuUsage, memory: Memory) -> Usage {
     let GpuUsage { managed_bytes: managed, resident_bytes: resident, device_bytes: device, host_bytes: _ } = usage;
     let Memory { mode, limit, is_asleep } = memory;

@@ -1,14 +1,16 @@
-//! Executor of batch jobs: opens the store, claims items when nobody else needs their models, and sends each to the node's own API.
+//! Executor of batch jobs: opens the store, claims items when nobody else needs their models, and sends each to the
+//! node's own API.
 //!
 //! ```text
 //!            ┌──────────────── plan: how many of each batch and model ◀── load of models
-//! store ─ claim ─▶ item ─ HTTP over memory ─▶ API of the node ─ response ─▶ outcome ─▶ store: result, interruption, or back
+//! store ─ claim ─▶ item ─ HTTP over memory ─▶ API of the node ─ response ─▶ outcome ─▶ store: result, death, or back
 //! ```
 //!
-//! An item is an ordinary request over HTTP, on a connection in memory: routes, bounds, forms of answers and errors, and usage records
-//! are those of every client.
+//! An item is an ordinary request over HTTP, on a connection in memory: routes, bounds, forms of answers and errors,
+//! and usage records are those of every client.
 //!
-//! Invariants: an item that is in flight when the executor ends is given back; the store is closed before another process opens it.
+//! Invariants: an item that is in flight when the executor ends is given back; the store is closed before another
+//! process opens it.
 
 #![forbid(unsafe_code)]
 

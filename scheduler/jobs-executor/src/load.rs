@@ -1,7 +1,7 @@
 //! Load of a model and of the card that it shares, from what the supervisor publishes. Pure.
 
 use omni_jobs::Load;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Models that use a card take turns on it, so the requests to one are the load of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,14 +39,14 @@ pub(crate) fn load(models: &[ModelLoad], at: usize, since: Instant, now: Instant
     Some(Load {
         waiting,
         in_flight: own.interactive - waiting + elsewhere,
-        idle_for: now.saturating_duration_since(last_end.unwrap_or(since)).max(Duration::ZERO),
+        idle_for: now.saturating_duration_since(last_end.unwrap_or(since)),
         seats,
         free_seats: if elsewhere > 0 { 0 } else { capacity.saturating_sub(kept_free(own.interactive)) },
     })
 }
 
-/// Seats that items leave to interactive requests: those in use, as many for requests that come meanwhile, and one more.
-/// With fewer, one request in a hundred would wait for an item.
+/// Seats that items leave to interactive requests: those in use, as many for requests that come meanwhile, and one
+/// more. With fewer, one request in a hundred would wait for an item.
 fn kept_free(interactive: u32) -> u32 {
     interactive.saturating_mul(2).saturating_add(1)
 }
@@ -54,6 +54,7 @@ fn kept_free(interactive: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn loads() {

@@ -19,7 +19,7 @@ pub(crate) enum Outcome {
     Back(Duration),
 }
 
-/// Outcome of a response that the node itself has made for this cause; `None`: the model has made it. `attempt`: from 1.
+/// Outcome of a response that the node itself has made for this cause; `None`: the model's own. `attempt`: from 1.
 pub(crate) fn outcome(failure: Option<&Failure>, attempt: u32) -> Outcome {
     let Some(failure) = failure else { return Outcome::Result };
     let doubtful = |outcome| if attempt < DOUBTFUL { outcome } else { Outcome::Result };

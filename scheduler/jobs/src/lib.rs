@@ -1,8 +1,8 @@
 //! Durable batch jobs: uploaded files, batches over them, and the result of every item, in one store.
 //!
 //! The gateway creates files and batches through [`JobStore`]; a dispatcher asks it for work, claims items, sends them
-//! to models and reports each [`Claim`]; [`JobStore::tend`] does what is due: validation, expiry, output files, removal.
-//! No clock is read here: callers say what time it is.
+//! to models and reports each [`Claim`]; [`JobStore::tend`] does what is due: validation, expiry, output files,
+//! removal. No clock is read here: callers say what time it is.
 //!
 //! Invariants:
 //! - an acknowledged change survives the end of the process and a power failure;

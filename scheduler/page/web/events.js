@@ -32,6 +32,7 @@ export function showEvents() {
   const only = byId("events-failures").checked;
   const shown = store.events.filter((event) => !only || FAILURES.has(event.kind)).slice(-SHOWN).reverse();
   byId("events-none").hidden = shown.length > 0;
-  // Numbers begin again with a restart. An event with its text is another item than the one without it, as after signing in.
+  // Numbers begin again with a restart. An event with its text is another item than the one without it, as after
+  // signing in.
   keyed(byId("events-list"), shown, (event) => `${event.unix_ms}/${event.number}/${event.model}${event.text ? "+" : ""}`, create, () => {});
 }

@@ -47,8 +47,8 @@ export async function* events(body) {
 const PAUSES = [1000, 2000, 5000, 10000];
 
 /**
- * Feeds `on.event` with the node's state, for ever: after a broken connection it connects again. `on.state` gets the state
- * of the connection as a text. Returns a function that starts anew, with another token.
+ * Feeds `on.event` with the node's state, for ever: after a broken connection it connects again. `on.state` gets the
+ * state of the connection as a text. Returns a function that starts anew, with another token.
  */
 export function follow(path, headers, on) {
   let current = new AbortController();

@@ -1,6 +1,7 @@
 // Timeline: where a model's GPU memory was and how often it moved, and its requests, over an hour or a day.
 //
-// Charts are paths of SVG made here: a few dozen lines do what is needed, and nothing has to be embedded and kept up to date.
+// Charts are paths of SVG made here: a few dozen lines do what is needed, and nothing has to be embedded and kept up to
+// date.
 import { byId, el, keyed, setAttribute, setText, svg } from "./dom.js";
 import { byName, plural, time } from "./format.js";
 import { setHistory, store } from "./store.js";

@@ -88,8 +88,8 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Records a moment, in seconds since the scheduler started. Returns whether a step of the hour has ended with it. A
-    /// moment before the last one counts as that one.
+    /// Records a moment, in seconds since the scheduler started. Returns whether a step of the hour has ended with it.
+    /// A moment before the last one counts as that one.
     pub(crate) fn record(&mut self, at: f64, points: impl IntoIterator<Item = (LaneKey, Point)>) -> bool {
         let second = if at > 0.0 { at as u64 } else { 0 };
         let mut ended = false;
