@@ -241,11 +241,8 @@ impl FromStr for WeightsFile {
     type Err = WeightsFileError;
 
     fn from_str(text: &str) -> Result<Self, WeightsFileError> {
-        let is_digest = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let (sha256, path) = match text.split_once("  ") {
-            Some((digest, path)) if is_digest(digest) => (Some(digest.to_ascii_lowercase()), path),
-            Some(_) | None => (None, text),
-        };
+        let line = text.split_once("  ").and_then(|(sha256, path)| Some((digest(sha256)?, path)));
+        let (sha256, path) = line.map_or((None, text), |(sha256, path)| (Some(sha256), path));
         if is_file_path(path) { Ok(Self { path: path.to_owned(), sha256 }) } else { Err(WeightsFileError) }
     }
 }
@@ -304,9 +301,14 @@ fn source(value: &DeValue<'_>) -> Result<String, Mismatch> {
 }
 
 fn sha256(value: &DeValue<'_>) -> Result<String, Mismatch> {
-    let hexadecimal = |text: &&str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let digest = value.as_str().filter(hexadecimal).map(str::to_ascii_lowercase);
-    digest.ok_or_else(|| Mismatch::expected("the 64 hexadecimal digits that `sha256sum` prints"))
+    let expected = || Mismatch::expected("the 64 hexadecimal digits that `sha256sum` prints");
+    value.as_str().and_then(digest).ok_or_else(expected)
+}
+
+/// Digits of a SHA-256, in lower case; `None` for another text.
+fn digest(text: &str) -> Option<String> {
+    let is_digest = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_digest.then(|| text.to_ascii_lowercase())
 }
 
 /// Unset values are written as the empty text, since TOML has no null.

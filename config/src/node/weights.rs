@@ -2,7 +2,6 @@
 //! from, and the size of the cache of fetched ones.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -145,7 +144,7 @@ impl SourceRule {
             endpoint: section.get("endpoint", |value| endpoint(value).map(Some), None),
             region: section.get("region", |value| region(value).map(Some), None),
             credential: section.get("credential", |value| secret(value).map(Some), None),
-            redirects: section.list("redirects", text("a host such as \"cdn.example.com\"")),
+            redirects: section.list("redirects", parsed("a host such as \"cdn.example.com\"")),
             authorities: section.get("authorities", |value| absolute_path(value).map(Some), None),
         }
     }
@@ -159,10 +158,6 @@ impl SourceRule {
     }
 }
 
-fn text<T: FromStr<Err: Display>>(expected: &str) -> impl Fn(&DeValue<'_>) -> Result<T, Mismatch> {
-    parsed(expected)
-}
-
 fn private_host(value: &DeValue<'_>) -> Result<HostName, Mismatch> {
     let expected = "a host such as \"store.internal\" or \"10.0.0.5\"";
     let host: HostName = parsed(expected)(value)?;
@@ -173,10 +168,8 @@ fn private_host(value: &DeValue<'_>) -> Result<HostName, Mismatch> {
 fn endpoint(value: &DeValue<'_>) -> Result<String, Mismatch> {
     let wrong = || Mismatch::expected("an address such as \"https://store.example.com:9000\", without a path");
     let text = url(&["https://", "http://"])(value).map_err(|_| wrong())?;
-    match text.strip_suffix('/').unwrap_or(&text).parse() {
-        Ok(source @ Source::Http { .. }) if matches!(&source, Source::Http { path, .. } if path.is_empty()) => {
-            Ok(source.to_string())
-        }
+    match text.strip_suffix('/').unwrap_or(&text).parse::<Source>() {
+        Ok(source) if matches!(&source, Source::Http { path, .. } if path.is_empty()) => Ok(source.to_string()),
         Ok(_) | Err(_) => Err(wrong()),
     }
 }
