@@ -167,15 +167,11 @@ impl Fleet {
     /// is requested again when needed; a preparation that is not needed is cancelled.
     fn forget(&mut self, actions: &mut Vec<Action>) {
         let known = [self.serving, self.candidate(), self.previous];
-        let unused =
-            |generation: &Generation| self.live(*generation) == 0 && (self.held || self.missing(*generation) == 0);
-        let unused: Vec<_> = self
-            .generations
-            .keys()
-            .copied()
-            .filter(|generation| self.pulled != Some(*generation))
-            .filter(unused)
-            .collect();
+        let unused = |generation: &Generation| {
+            let is_wanted = self.pulled == Some(*generation) || (!self.held && self.missing(*generation) > 0);
+            self.live(*generation) == 0 && !is_wanted
+        };
+        let unused: Vec<_> = self.generations.keys().copied().filter(unused).collect();
         for generation in unused {
             if self.generations.get_mut(&generation).is_some_and(GenerationState::cancel_preparation) {
                 actions.push(Action::CancelPreparation(generation));
