@@ -21,7 +21,7 @@ impl ModelActor {
         let Some(info) = self.generations.get_mut(generation) else { return };
         info.prepare_requested_at = self.now;
         info.build_log.clear();
-        (info.build, info.weights) = (None, None);
+        info.forget_stages();
         let Some(mailbox) = mailbox(&self.inbox) else { return };
         let request = info.content.environment_request(&self.model.name);
         if let Err(error) = self.services.launcher.prepare(request, &mailbox) {
@@ -33,7 +33,7 @@ impl ModelActor {
     /// Cancels the request for the environment of a generation.
     pub(super) fn cancel_preparation(&mut self, generation: Generation) {
         let Some(info) = self.generations.get_mut(generation) else { return };
-        (info.build, info.weights) = (None, None);
+        info.forget_stages();
         if let Some(mailbox) = mailbox(&self.inbox) {
             self.services.launcher.cancel_preparation(&self.model.name, &info.content.snapshot, &mailbox);
         }
@@ -67,7 +67,7 @@ impl ModelActor {
             self.model.metrics.prepare.observe(time.as_secs_f64());
             info.prepared = Some((info.prepare_requested_at, self.now));
             info.environment = Some(environment);
-            (info.build, info.weights) = (None, None);
+            info.forget_stages();
         }
         self.event(Event::Prepared(generation));
     }
@@ -82,7 +82,8 @@ impl ModelActor {
     ) {
         let Some(generation) = self.generations.find(snapshot) else { return };
         if let Some(info) = self.generations.get_mut(generation) {
-            (info.message, info.build, info.weights) = (Some(message), None, None);
+            info.message = Some(message);
+            info.forget_stages();
         }
         self.event(match after {
             Some(after) => Event::PrepareTimedOut { generation, after },

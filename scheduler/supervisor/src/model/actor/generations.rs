@@ -94,7 +94,7 @@ impl Generations {
 
     /// Forgets the stages of builds and downloads: the launcher is lost.
     pub(super) fn forget_builds(&mut self) {
-        self.known.values_mut().for_each(|info| (info.build, info.weights) = (None, None));
+        self.known.values_mut().for_each(GenerationInfo::forget_stages);
     }
 
     /// Removes a generation of which nothing is left.
@@ -108,6 +108,11 @@ impl GenerationInfo {
     pub(super) fn reason(&self) -> Option<String> {
         let wait = self.build.as_ref().and_then(build_wait);
         wait.or_else(|| self.weights.map(weights_progress)).or_else(|| self.message.clone())
+    }
+
+    /// Forgets how far its preparation is: that has ended, or begins.
+    pub(super) fn forget_stages(&mut self) {
+        (self.build, self.weights) = (None, None);
     }
 
     /// Appends a line of its build; the oldest are dropped.
