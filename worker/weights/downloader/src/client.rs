@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::header::{ACCEPT_ENCODING, AUTHORIZATION, HOST, HeaderName, HeaderValue, LOCATION, USER_AGENT};
+use hyper::header::{ACCEPT_ENCODING, AUTHORIZATION, HOST, HeaderName, HeaderValue, LINK, LOCATION, USER_AGENT};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use std::io;
@@ -53,9 +53,11 @@ pub(crate) enum Access {
     Signed(Signer),
 }
 
-/// Connections that a task keeps for its next request.
-#[derive(Default)]
-pub(crate) struct Connections(Vec<(Origin, SendRequest<Empty<Bytes>>)>);
+/// Connections of a task, kept for its next request.
+pub(crate) struct Connections {
+    client: Arc<Client>,
+    kept: Vec<(Origin, SendRequest<Empty<Bytes>>)>,
+}
 
 /// Request for a URL.
 #[derive(Debug, Clone)]
@@ -73,49 +75,19 @@ pub(crate) struct Answer {
     pub(crate) origin: Origin,
 }
 
+impl Answer {
+    pub(crate) fn status(&self) -> u16 {
+        self.response.status().as_u16()
+    }
+
+    /// Value of a field of its head.
+    pub(crate) fn field(&self, name: &HeaderName) -> Option<&str> {
+        self.response.headers().get(name).and_then(|value| value.to_str().ok())
+    }
+}
+
 impl Client {
-    /// Sends a request and follows redirects.
-    pub(crate) async fn get(&self, kept: &mut Connections, get: &Get<'_>) -> Result<Answer, Failure> {
-        let mut url = get.url.clone();
-        for _ in 0..=REDIRECTS {
-            let request = self.request(get, &url)?;
-            let response = self.send(kept, &url, request).await?;
-            if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
-                return Ok(Answer { response, origin: url.origin });
-            }
-            let odd = |what: &str| Failure::Odd { url: url.to_string(), what: what.to_owned() };
-            let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
-            let next = url.join(location.ok_or_else(|| odd("a redirect without a place"))?);
-            let next = next.map_err(|_| odd("a redirect to what is no URL"))?;
-            self.rules.redirect(&url, &next)?;
-            // The rest of the body is small: the connection can be used again.
-            let _ = timeout(SILENCE, Limited::new(response.into_body(), 64 << 10).collect()).await;
-            url = next;
-        }
-        Err(Failure::Odd { url: get.url.to_string(), what: format!("more than {REDIRECTS} redirects") })
-    }
-
-    /// The body of a response of status 200, and its fields `Link`.
-    pub(crate) async fn text(&self, kept: &mut Connections, url: &Url) -> Result<(Bytes, Option<String>), Failure> {
-        let answer = self.get(kept, &Get { url, range: None, if_match: None }).await?;
-        let status = answer.response.status().as_u16();
-        let shown = url.to_string();
-        match status {
-            200 => {}
-            401 | 403 => return Err(Failure::Forbidden { url: shown, status }),
-            404 | 410 => return Err(Failure::Missing { url: shown }),
-            _ => return Err(Failure::Status { url: shown, status }),
-        }
-        let link = answer.response.headers().get("link").and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let body = timeout(SILENCE, Limited::new(answer.response.into_body(), TEXT).collect()).await;
-        let network = |what: String| Failure::Network { url: url.to_string(), what };
-        let body =
-            body.map_err(|_| network("no more comes".to_owned()))?.map_err(|error| network(error.to_string()))?;
-        Ok((body.to_bytes(), link))
-    }
-
     fn request(&self, get: &Get<'_>, url: &Url) -> Result<Request<Empty<Bytes>>, Failure> {
-        let odd = |what: &str| Failure::Odd { url: url.to_string(), what: what.to_owned() };
         let is_own = url.origin == self.rules.own;
         let mut builder = Request::builder().method(Method::GET).uri(&url.path);
         builder = builder.header(HOST, url.origin.authority()).header(ACCEPT_ENCODING, "identity");
@@ -130,42 +102,22 @@ impl Client {
             Access::Bearer(token) if is_own => builder = builder.header(AUTHORIZATION, token),
             Access::Signed(signer) if is_own => {
                 for (name, value) in signer.fields(url) {
-                    let value = HeaderValue::from_str(&value).map_err(|_| odd("a signature that is no text"))?;
+                    let value = HeaderValue::from_str(&value);
+                    let value = value.map_err(|_| Failure::odd(url, "a signature that is no text"))?;
                     builder = builder.header(HeaderName::from_static(name), value);
                 }
             }
             Access::Bearer(_) | Access::Signed(_) | Access::Anyone => {}
         }
-        builder.body(Empty::new()).map_err(|_| odd("a path that cannot be asked for"))
-    }
-
-    async fn send(
-        &self,
-        kept: &mut Connections,
-        url: &Url,
-        request: Request<Empty<Bytes>>,
-    ) -> Result<Response<Incoming>, Failure> {
-        let network = |what: String| Failure::Network { url: url.to_string(), what };
-        let mut sender = match kept.take(&url.origin).await {
-            Some(sender) => sender,
-            None => {
-                timeout(CONNECT, self.connect(url)).await.map_err(|_| network("no connection in time".to_owned()))??
-            }
-        };
-        let sent = timeout(SILENCE, sender.send_request(request)).await;
-        let response = sent.map_err(|_| network("no response in time".to_owned()))?;
-        let response = response.map_err(|error| network(chain(&error)))?;
-        kept.0.push((url.origin.clone(), sender));
-        Ok(response)
+        builder.body(Empty::new()).map_err(|_| Failure::odd(url, "a path that cannot be asked for"))
     }
 
     /// Connects to an address of the host that was checked.
     async fn connect(&self, url: &Url) -> Result<SendRequest<Empty<Bytes>>, Failure> {
-        let network = |what: String| Failure::Network { url: url.to_string(), what };
         let host = &url.origin.host;
         let addresses = match host.parse::<IpAddr>() {
             Ok(address) => vec![address],
-            Err(_) => self.resolver.resolve(host).await.map_err(|error| network(error.to_string()))?,
+            Err(_) => self.resolver.resolve(host).await.map_err(|error| Failure::network(url, error.to_string()))?,
         };
         self.rules.addresses(host, &addresses)?;
         let mut last = io::Error::from(io::ErrorKind::NotFound);
@@ -180,29 +132,84 @@ impl Client {
                 Err(_) => last = io::Error::from(io::ErrorKind::TimedOut),
             }
         }
-        Err(network(last.to_string()))
+        Err(Failure::network(url, last.to_string()))
     }
 
     async fn begin(&self, url: &Url, stream: TcpStream) -> Result<SendRequest<Empty<Bytes>>, Failure> {
-        let network = |what: String| Failure::Network { url: url.to_string(), what };
-        if url.origin.is_plain {
-            return speak(stream).await.map_err(|error| network(chain(&error)));
-        }
-        let name = ServerName::try_from(url.origin.host.clone()).map_err(|error| network(error.to_string()))?;
-        let stream = self.tls.connect(name, stream).await.map_err(|error| network(format!("TLS: {error}")))?;
-        speak(stream).await.map_err(|error| network(chain(&error)))
+        let spoken = if url.origin.is_plain {
+            speak(stream).await
+        } else {
+            let name = ServerName::try_from(url.origin.host.clone());
+            let name = name.map_err(|error| Failure::network(url, error.to_string()))?;
+            let stream = self.tls.connect(name, stream).await;
+            speak(stream.map_err(|error| Failure::network(url, format!("TLS: {error}")))?).await
+        };
+        spoken.map_err(|error| Failure::network(url, chain(&error)))
     }
 }
 
 impl Connections {
+    /// Without a connection.
+    pub(crate) fn new(client: Arc<Client>) -> Self {
+        Self { client, kept: Vec::new() }
+    }
+
+    /// Sends a request and follows redirects.
+    pub(crate) async fn get(&mut self, get: &Get<'_>) -> Result<Answer, Failure> {
+        let mut url = get.url.clone();
+        for _ in 0..=REDIRECTS {
+            let request = self.client.request(get, &url)?;
+            let response = self.send(&url, request).await?;
+            let answer = Answer { response, origin: url.origin.clone() };
+            if !matches!(answer.status(), 301 | 302 | 303 | 307 | 308) {
+                return Ok(answer);
+            }
+            let location = answer.field(&LOCATION).ok_or_else(|| Failure::odd(&url, "a redirect without a place"))?;
+            let next = url.join(location).map_err(|_| Failure::odd(&url, "a redirect to what is no URL"))?;
+            self.client.rules.redirect(&url, &next)?;
+            // The rest of the body is small: the connection can be used again.
+            let _ = timeout(SILENCE, Limited::new(answer.response.into_body(), 64 << 10).collect()).await;
+            url = next;
+        }
+        Err(Failure::odd(get.url, format!("more than {REDIRECTS} redirects")))
+    }
+
+    /// The body of a response of status 200, and its field `Link`.
+    pub(crate) async fn text(&mut self, url: &Url) -> Result<(Bytes, Option<String>), Failure> {
+        let answer = self.get(&Get { url, range: None, if_match: None }).await?;
+        if answer.status() != 200 {
+            return Err(Failure::status(url, answer.status()));
+        }
+        let link = answer.field(&LINK).map(str::to_owned);
+        let body = timeout(SILENCE, Limited::new(answer.response.into_body(), TEXT).collect()).await;
+        let body = body.map_err(|_| Failure::network(url, "no more comes"))?;
+        let body = body.map_err(|error| Failure::network(url, error.to_string()))?;
+        Ok((body.to_bytes(), link))
+    }
+
+    async fn send(&mut self, url: &Url, request: Request<Empty<Bytes>>) -> Result<Response<Incoming>, Failure> {
+        let mut sender = match self.take(&url.origin).await {
+            Some(sender) => sender,
+            None => {
+                let connected = timeout(CONNECT, self.client.connect(url)).await;
+                connected.map_err(|_| Failure::network(url, "no connection in time"))??
+            }
+        };
+        let sent = timeout(SILENCE, sender.send_request(request)).await;
+        let response = sent.map_err(|_| Failure::network(url, "no response in time"))?;
+        let response = response.map_err(|error| Failure::network(url, chain(&error)))?;
+        self.kept.push((url.origin.clone(), sender));
+        Ok(response)
+    }
+
     /// A connection to the server whose last response has been read.
     async fn take(&mut self, origin: &Origin) -> Option<SendRequest<Empty<Bytes>>> {
-        self.0.retain(|(_, sender)| !sender.is_closed());
-        if self.0.len() > KEPT {
-            self.0.remove(0);
+        self.kept.retain(|(_, sender)| !sender.is_closed());
+        if self.kept.len() > KEPT {
+            self.kept.remove(0);
         }
-        let at = self.0.iter().position(|(known, _)| known == origin)?;
-        let (_, mut sender) = self.0.remove(at);
+        let at = self.kept.iter().position(|(known, _)| known == origin)?;
+        let (_, mut sender) = self.kept.remove(at);
         // A connection whose response is not read to its end is closed instead.
         let is_ready = timeout(Duration::from_secs(1), sender.ready()).await;
         is_ready.is_ok_and(|ready| ready.is_ok()).then_some(sender)
@@ -210,7 +217,7 @@ impl Connections {
 
     /// Closes all of them: a body is not read to its end.
     pub(crate) fn close(&mut self) {
-        self.0.clear();
+        self.kept.clear();
     }
 }
 

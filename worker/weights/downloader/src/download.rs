@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
@@ -39,10 +39,17 @@ struct Run {
     client: Arc<Client>,
     parts: Vec<Part>,
     jobs: Mutex<VecDeque<(usize, u64)>>,
-    /// Bytes that are on the disk.
-    progress: AtomicU64,
+    /// Bytes of the files that the node has.
+    known: u64,
     /// The part whose digest is computed next.
     next_digest: AtomicUsize,
+}
+
+impl Run {
+    /// Bytes that are on the disk.
+    fn progress(&self) -> u64 {
+        self.known + self.parts.iter().map(Part::fetched).sum::<u64>()
+    }
 }
 
 /// Fetches an order, and leaves the list of its files for the launcher.
@@ -53,9 +60,7 @@ pub(crate) async fn order(
     folders: &Folders,
     sink: &Sink,
 ) -> Result<(), Failure> {
-    let mut kept = Connections::default();
-    let files = listing.files(&client, &mut kept).await?;
-    drop(kept);
+    let files = listing.files(&mut Connections::new(Arc::clone(&client))).await?;
     let bytes = files.iter().map(|file| file.size).fold(0, u64::saturating_add);
     if bytes > order.most_bytes {
         return Err(Failure::TooLarge { bytes, most: order.most_bytes });
@@ -97,12 +102,11 @@ async fn attempt(
     let plain = |failure| (failure, false);
     let parts = open_all(order, listing, folders, missing).map_err(plain)?;
     let is_resumed = parts.iter().any(|part| part.is_resumed);
-    let on_disk: u64 = parts.iter().map(Part::fetched).sum();
     let jobs = (0..).zip(&parts).flat_map(|(at, part)| part.missing().into_iter().map(move |number| (at, number)));
     let run = Arc::new(Run {
         client: Arc::clone(client),
         jobs: Mutex::new(jobs.collect()),
-        progress: AtomicU64::new(total - missing_bytes + on_disk),
+        known: total - missing_bytes,
         next_digest: AtomicUsize::new(0),
         parts,
     });
@@ -138,10 +142,10 @@ async fn fetch(run: &Arc<Run>) -> Result<Vec<Digest>, Failure> {
             tasks.abort_all();
         }
     }
-    let mut kept = Connections::default();
+    let mut connections = Connections::new(Arc::clone(&run.client));
     for part in run.parts.iter().filter(|part| part.is_whole()) {
         if failure.is_none() {
-            failure = transfer::whole(&run.client, &mut kept, part, &run.progress).await.err();
+            failure = transfer::whole(&mut connections, part).await.err();
         }
     }
     if failure.is_some() {
@@ -159,12 +163,12 @@ async fn fetch(run: &Arc<Run>) -> Result<Vec<Digest>, Failure> {
 }
 
 async fn take_jobs(run: Arc<Run>) -> Result<(), Failure> {
-    let mut kept = Connections::default();
+    let mut connections = Connections::new(Arc::clone(&run.client));
     loop {
         let next = run.jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let Some((at, number)) = next else { return Ok(()) };
         let Some(part) = run.parts.get(at) else { continue };
-        transfer::range(&run.client, &mut kept, part, number, &run.progress).await?;
+        transfer::range(&mut connections, part, number).await?;
     }
 }
 
@@ -190,7 +194,7 @@ fn report_progress(run: Arc<Run>, sink: Sink) -> JoinHandle<()> {
         let mut said = None;
         loop {
             ticks.tick().await;
-            let done = run.progress.load(Ordering::Relaxed);
+            let done = run.progress();
             if said != Some(done) {
                 said = Some(done);
                 sink(Report::Fetched { done });

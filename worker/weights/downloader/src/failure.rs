@@ -1,6 +1,7 @@
 //! Reasons for which weights cannot be fetched, each with whether trying again can help.
 
 use crate::rules::Refusal;
+use crate::url::Url;
 use std::io;
 
 /// Weights cannot be fetched.
@@ -45,6 +46,26 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// A server that does not answer, or not to the end.
+    pub(crate) fn network(url: &Url, what: impl Into<String>) -> Self {
+        Self::Network { url: url.to_string(), what: what.into() }
+    }
+
+    /// An answer that makes no sense.
+    pub(crate) fn odd(url: &Url, what: impl Into<String>) -> Self {
+        Self::Odd { url: url.to_string(), what: what.into() }
+    }
+
+    /// An answer without what was asked for, by its status.
+    pub(crate) fn status(url: &Url, status: u16) -> Self {
+        let url = url.to_string();
+        match status {
+            401 | 403 => Self::Forbidden { url, status },
+            404 | 410 => Self::Missing { url },
+            _ => Self::Status { url, status },
+        }
+    }
+
     /// Returns true if trying again leads to the same.
     pub(crate) fn is_permanent(&self) -> bool {
         match self {

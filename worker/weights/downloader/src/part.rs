@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Bytes that are read at a time for the digest.
@@ -36,6 +36,8 @@ pub(crate) struct Part {
     pub(crate) is_resumed: bool,
     /// The server sends the whole file only, or nothing tells ranges of two contents apart.
     pub(crate) is_whole: AtomicBool,
+    /// Bytes of it that are on the disk.
+    on_disk: AtomicU64,
     file: File,
     state: Mutex<State>,
     changed: Condvar,
@@ -89,9 +91,20 @@ impl Part {
         let listed = remote.etag.clone().map(|text| Validator { text, origin: Some(own.clone()) });
         let learned = resumed.etag.map(|text| Validator { text, origin: None });
         let state = State { journal, validator: listed.or(learned), is_aborted: false, done };
+        let fetched = (0..).zip(&state.done).filter(|(_, done)| **done);
+        let fetched = fetched.map(|(number, _)| length(&range::bytes(remote.size, number))).sum();
         let is_resumed = state.done.iter().any(|done| *done);
-        let (state, is_whole) = (Mutex::new(state), AtomicBool::new(false));
-        Ok(Self { number, remote, is_resumed, is_whole, file, state, changed: Condvar::new() })
+        let (is_whole, on_disk) = (AtomicBool::new(false), AtomicU64::new(fetched));
+        Ok(Self {
+            number,
+            remote,
+            is_resumed,
+            is_whole,
+            on_disk,
+            file,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        })
     }
 
     /// Ranges that are not on the disk.
@@ -102,8 +115,12 @@ impl Part {
 
     /// Bytes that are on the disk.
     pub(crate) fn fetched(&self) -> u64 {
-        let missing: u64 = self.missing().iter().map(|number| length(&range::bytes(self.remote.size, *number))).sum();
-        self.remote.size.saturating_sub(missing)
+        self.on_disk.load(Ordering::Relaxed)
+    }
+
+    /// Takes back bytes that are fetched anew.
+    pub(crate) fn discard(&self, bytes: u64) {
+        self.on_disk.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// The validator of what is on the disk, once it is known.
@@ -129,7 +146,9 @@ impl Part {
                 Failure::DiskFull { needed: self.remote.size, free: 0 }
             }
             _ => Failure::Disk(error),
-        })
+        })?;
+        self.on_disk.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Records ranges that are on the disk.

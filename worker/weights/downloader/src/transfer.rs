@@ -1,14 +1,14 @@
 //! Ranges on their way from the server to the disk: a request, its response, its body, and what failed tried again.
 
-use crate::client::{Answer, Client, Connections, Get, SILENCE, chain};
+use crate::client::{Answer, Connections, Get, SILENCE, chain};
 use crate::failure::Failure;
 use crate::part::{Part, Validator};
 use crate::range::{self, Asked, Head, Verdict, judge};
 use crate::retry;
 use http_body_util::BodyExt;
-use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderName, LAST_MODIFIED, RETRY_AFTER};
+use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, LAST_MODIFIED, RETRY_AFTER};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -32,55 +32,43 @@ enum Attempt {
 }
 
 /// Fetches a range of a part. A part that can only be had as a whole is left for [`whole`].
-pub(crate) async fn range(
-    client: &Client,
-    kept: &mut Connections,
-    part: &Part,
-    number: u64,
-    progress: &AtomicU64,
-) -> Result<(), Failure> {
+pub(crate) async fn range(connections: &mut Connections, part: &Part, number: u64) -> Result<(), Failure> {
     let mut bytes = range::bytes(part.remote.size, number);
     let mut attempts = 0;
     while !part.is_whole() {
         let before = bytes.start;
         let begun = Instant::now();
-        match attempt(client, kept, part, &mut bytes, SLOWEST, progress).await? {
+        match attempt(connections, part, &mut bytes, SLOWEST).await? {
             Attempt::Done => return part.finish(number..number + 1),
             Attempt::Whole => part.is_whole.store(true, Ordering::Relaxed),
             Attempt::Cut { why, after } => {
-                kept.close();
+                connections.close();
                 attempts = counted(attempts, bytes.start - before, begun.elapsed() >= SLOWEST);
                 pause(attempts, after, why).await?;
             }
         }
     }
-    kept.close();
-    progress.fetch_sub(bytes.start - range::bytes(part.remote.size, number).start, Ordering::Relaxed);
+    connections.close();
+    part.discard(bytes.start - range::bytes(part.remote.size, number).start);
     Ok(())
 }
 
 /// Fetches a part as a whole. One that is cut off begins anew: nothing says that the rest would be of the same content.
-pub(crate) async fn whole(
-    client: &Client,
-    kept: &mut Connections,
-    part: &Part,
-    progress: &AtomicU64,
-) -> Result<(), Failure> {
+pub(crate) async fn whole(connections: &mut Connections, part: &Part) -> Result<(), Failure> {
     let mut attempts = 0;
     loop {
         let mut bytes = 0..part.remote.size;
         let ranges = u32::try_from(range::count(part.remote.size)).unwrap_or(u32::MAX);
         let limit = SLOWEST.saturating_mul(ranges.clamp(1, MOST_RANGES));
-        match attempt(client, kept, part, &mut bytes, limit, progress).await? {
+        match attempt(connections, part, &mut bytes, limit).await? {
             Attempt::Done => return part.finish(0..range::count(part.remote.size)),
             Attempt::Whole => {
-                let what = "a part of the file, where all of it was asked for".to_owned();
-                return Err(Failure::Odd { url: part.remote.url.to_string(), what });
+                return Err(Failure::odd(&part.remote.url, "a part of the file, where all of it was asked for"));
             }
             Attempt::Cut { why, after } => {
-                kept.close();
+                connections.close();
                 attempts += 1;
-                progress.fetch_sub(bytes.start, Ordering::Relaxed);
+                part.discard(bytes.start);
                 pause(attempts, after, why).await?;
             }
         }
@@ -104,12 +92,10 @@ async fn pause(attempts: u32, after: Option<Duration>, why: Failure) -> Result<(
 
 /// Asks once for `bytes`, whose start moves on with what is on the disk. `limit`: time for the body.
 async fn attempt(
-    client: &Client,
-    kept: &mut Connections,
+    connections: &mut Connections,
     part: &Part,
     bytes: &mut Range<u64>,
     limit: Duration,
-    progress: &AtomicU64,
 ) -> Result<Attempt, Failure> {
     let (url, size) = (&part.remote.url, part.remote.size);
     let is_all = *bytes == (0..size);
@@ -120,30 +106,27 @@ async fn attempt(
         (!known.text.starts_with("W/")).then_some((origin, known.text.as_str()))
     });
     let range = (!is_all).then(|| format!("bytes={}-{}", bytes.start, bytes.end - 1));
-    let answer = match client.get(kept, &Get { url, range, if_match }).await {
+    let answer = match connections.get(&Get { url, range, if_match }).await {
         Ok(answer) => answer,
         Err(why @ Failure::Network { .. }) => return Ok(Attempt::Cut { why, after: None }),
         Err(why) => return Err(why),
     };
     let head = head(&answer);
     let asked = Asked { bytes: bytes.clone(), size, etag: validator.as_ref().map(|known| known.text.as_str()) };
-    let shown = || url.to_string();
-    let status = head.status;
     match judge(&asked, &head) {
         Verdict::Take => {}
         Verdict::Whole => return Ok(Attempt::Whole),
         Verdict::Changed => return Err(Failure::Changed { path: part.remote.path.clone() }),
-        Verdict::Forbidden => return Err(Failure::Forbidden { url: shown(), status }),
-        Verdict::Missing => return Err(Failure::Missing { url: shown() }),
-        Verdict::Odd => return Err(Failure::Odd { url: shown(), what: format!("{head:?}") }),
+        Verdict::Forbidden | Verdict::Missing => return Err(Failure::status(url, head.status)),
+        Verdict::Odd => return Err(Failure::odd(url, format!("{head:?}"))),
         Verdict::Later => {
-            let after = field(&answer, &RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs);
-            return Ok(Attempt::Cut { why: Failure::Status { url: shown(), status }, after });
+            let after = answer.field(&RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs);
+            return Ok(Attempt::Cut { why: Failure::status(url, head.status), after });
         }
     }
     match head.etag {
         Some(text) => {
-            let origin = field(&answer, &ETAG).map(|_| answer.origin.clone());
+            let origin = answer.field(&ETAG).map(|_| answer.origin.clone());
             if !part.learn(Validator { text, origin })? {
                 return Err(Failure::Changed { path: part.remote.path.clone() });
             }
@@ -152,20 +135,14 @@ async fn attempt(
         None if !is_all && part.remote.sha256.is_none() && validator.is_none() => return Ok(Attempt::Whole),
         None => {}
     }
-    body(answer, part, bytes, limit, progress).await
+    body(answer, part, bytes, limit).await
 }
 
-async fn body(
-    answer: Answer,
-    part: &Part,
-    bytes: &mut Range<u64>,
-    limit: Duration,
-    progress: &AtomicU64,
-) -> Result<Attempt, Failure> {
-    let url = || part.remote.url.to_string();
+async fn body(answer: Answer, part: &Part, bytes: &mut Range<u64>, limit: Duration) -> Result<Attempt, Failure> {
+    let url = &part.remote.url;
     let (mut body, deadline) = (answer.response.into_body(), Instant::now() + limit);
     while !bytes.is_empty() {
-        let cut = |what: String| Ok(Attempt::Cut { why: Failure::Network { url: url(), what }, after: None });
+        let cut = |what: String| Ok(Attempt::Cut { why: Failure::network(url, what), after: None });
         if Instant::now() >= deadline {
             return cut(format!("slower than {} MiB in {} s", range::RANGE >> 20, SLOWEST.as_secs()));
         }
@@ -177,11 +154,10 @@ async fn body(
         };
         let Ok(data) = frame.into_data() else { continue };
         if data.len() as u64 > bytes.end - bytes.start {
-            return Err(Failure::Odd { url: url(), what: "more than was asked for".to_owned() });
+            return Err(Failure::odd(url, "more than was asked for"));
         }
         part.write(&data, bytes.start)?;
         bytes.start += data.len() as u64;
-        progress.fetch_add(data.len() as u64, Ordering::Relaxed);
     }
     // The end of the body makes the connection free for the next request.
     let _ = timeout(SILENCE, body.frame()).await;
@@ -189,18 +165,14 @@ async fn body(
 }
 
 fn head(answer: &Answer) -> Head {
-    let encoding = field(answer, &CONTENT_ENCODING);
+    let encoding = answer.field(&CONTENT_ENCODING);
     Head {
-        status: answer.response.status().as_u16(),
-        content_range: field(answer, &CONTENT_RANGE).map(str::to_owned),
-        content_length: field(answer, &CONTENT_LENGTH).and_then(|text| text.parse().ok()),
-        etag: field(answer, &ETAG).or_else(|| field(answer, &LAST_MODIFIED)).map(str::to_owned),
+        status: answer.status(),
+        content_range: answer.field(&CONTENT_RANGE).map(str::to_owned),
+        content_length: answer.field(&CONTENT_LENGTH).and_then(|text| text.parse().ok()),
+        etag: answer.field(&ETAG).or_else(|| answer.field(&LAST_MODIFIED)).map(str::to_owned),
         is_encoded: encoding.is_some_and(|encoding| !encoding.eq_ignore_ascii_case("identity")),
     }
-}
-
-fn field<'a>(answer: &'a Answer, name: &HeaderName) -> Option<&'a str> {
-    answer.response.headers().get(name).and_then(|value| value.to_str().ok())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! one state.
 
 use super::{Listing, RemoteFile};
-use crate::client::{Client, Connections};
+use crate::client::Connections;
 use crate::failure::Failure;
 use crate::url::{Url, escape};
 use omni_weights::{Digest, MOST_FILES};
@@ -38,12 +38,12 @@ struct Lfs {
 
 pub(super) async fn files(
     listing: &Listing<'_>,
-    client: &Client,
-    kept: &mut Connections,
+    connections: &mut Connections,
     repository: &str,
     revision: &str,
 ) -> Result<Vec<RemoteFile>, Failure> {
-    let commit = commit(listing, client, kept, repository, revision).await?;
+    let revision = listing.url(format!("/api/models/{repository}/revision/{}", escape(revision, false)));
+    let commit = commit(connections, &revision).await?;
     let mut wanted = listing.order.files.clone();
     let everything = wanted.is_empty();
     let mut files = Vec::new();
@@ -54,7 +54,7 @@ pub(super) async fn files(
         if pages > PAGES {
             return Err(super::too_long(listing.order, &format!("{PAGES} pages of files")));
         }
-        let (body, link) = client.text(kept, &url).await?;
+        let (body, link) = connections.text(&url).await?;
         let entries: Vec<Entry> = parsed(&body, &url)?;
         for entry in entries.into_iter().filter(|entry| entry.kind == "file") {
             match wanted.remove(&entry.path) {
@@ -81,20 +81,13 @@ fn file(listing: &Listing<'_>, repository: &str, commit: &str, entry: Entry, giv
 }
 
 /// The commit that a branch or a tag is now.
-async fn commit(
-    listing: &Listing<'_>,
-    client: &Client,
-    kept: &mut Connections,
-    repository: &str,
-    revision: &str,
-) -> Result<String, Failure> {
-    let url = listing.url(format!("/api/models/{repository}/revision/{}", escape(revision, false)));
-    let (body, _) = client.text(kept, &url).await?;
-    let Revision { sha } = parsed(&body, &url)?;
+async fn commit(connections: &mut Connections, url: &Url) -> Result<String, Failure> {
+    let (body, _) = connections.text(url).await?;
+    let Revision { sha } = parsed(&body, url)?;
     if (7..=64).contains(&sha.len()) && sha.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Ok(sha);
     }
-    Err(Failure::Odd { url: url.to_string(), what: "a commit that is none".to_owned() })
+    Err(Failure::odd(url, "a commit that is none"))
 }
 
 fn missing(wanted: &BTreeMap<String, Option<Digest>>, source: &str) -> Result<(), Failure> {
@@ -105,14 +98,13 @@ fn missing(wanted: &BTreeMap<String, Option<Digest>>, source: &str) -> Result<()
 }
 
 fn parsed<'a, T: Deserialize<'a>>(body: &'a [u8], url: &Url) -> Result<T, Failure> {
-    serde_json::from_slice(body).map_err(|error| Failure::Odd { url: url.to_string(), what: error.to_string() })
+    serde_json::from_slice(body).map_err(|error| Failure::odd(url, error.to_string()))
 }
 
 /// Finds the page of a list after `url`, by the field `Link`. Without it a list would be cut off unseen: one that
 /// cannot be asked for is an error. All of a list is the hub's own.
 fn following(url: &Url, link: &str) -> Result<Option<Url>, Failure> {
-    let odd =
-        || Failure::Odd { url: url.to_string(), what: format!("the next page of a list: {}", link.escape_debug()) };
+    let odd = || Failure::odd(url, format!("the next page of a list: {}", link.escape_debug()));
     let Some(target) = next_page(link).map_err(|Unread| odd())? else { return Ok(None) };
     let next = url.join(target).ok().filter(|next| next.origin == url.origin);
     next.map(Some).ok_or_else(odd)

@@ -4,7 +4,7 @@ mod hub;
 mod s3;
 mod web;
 
-use crate::client::{Access, Client, Connections};
+use crate::client::{Access, Connections};
 use crate::failure::Failure;
 use crate::signature::Signer;
 use crate::url::{Origin, Url};
@@ -86,11 +86,11 @@ fn within(files: &[RemoteFile]) -> Option<(&str, &str)> {
 
 impl Listing<'_> {
     /// The files of the source that the order wants, in the order of their paths.
-    pub(crate) async fn files(&self, client: &Client, kept: &mut Connections) -> Result<Vec<RemoteFile>, Failure> {
+    pub(crate) async fn files(&self, connections: &mut Connections) -> Result<Vec<RemoteFile>, Failure> {
         let mut files = match self.source {
-            Source::S3 { bucket, key } => s3::files(self, client, kept, bucket, key).await?,
-            Source::Hub { repository, revision } => hub::files(self, client, kept, repository, revision).await?,
-            Source::Http { path, .. } => web::files(self, client, kept, path).await?,
+            Source::S3 { bucket, key } => s3::files(self, connections, bucket, key).await?,
+            Source::Hub { repository, revision } => hub::files(self, connections, repository, revision).await?,
+            Source::Http { path, .. } => web::files(self, connections, path).await?,
         };
         files.sort_by(|one, other| one.path.cmp(&other.path));
         files.dedup_by(|one, other| one.path == other.path);
@@ -135,16 +135,11 @@ impl Listing<'_> {
     }
 
     /// Asks the server for sizes of the files that the order lists, below a path.
-    async fn listed_below(
-        &self,
-        client: &Client,
-        kept: &mut Connections,
-        folder: &str,
-    ) -> Result<Vec<RemoteFile>, Failure> {
+    async fn listed_below(&self, connections: &mut Connections, folder: &str) -> Result<Vec<RemoteFile>, Failure> {
         let mut files = Vec::new();
         for (path, sha256) in &self.order.files {
             let url = self.url(format!("{folder}/{}", crate::url::escape(path, true)));
-            files.push(web::probe(client, kept, url, path.clone(), sha256.clone()).await?);
+            files.push(web::probe(connections, url, path.clone(), sha256.clone()).await?);
         }
         Ok(files)
     }

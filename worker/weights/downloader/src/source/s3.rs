@@ -1,7 +1,7 @@
 //! Files of a bucket: an object, or all below a prefix (`ListObjectsV2`).
 
 use super::{Listing, RemoteFile};
-use crate::client::{Client, Connections};
+use crate::client::Connections;
 use crate::failure::Failure;
 use crate::url::{Url, escape, unescape};
 use omni_weights::MOST_FILES;
@@ -25,8 +25,7 @@ pub(super) fn public_endpoint(bucket: &str, region: &str) -> String {
 
 pub(super) async fn files(
     listing: &Listing<'_>,
-    client: &Client,
-    kept: &mut Connections,
+    connections: &mut Connections,
     bucket: &str,
     key: &str,
 ) -> Result<Vec<RemoteFile>, Failure> {
@@ -35,12 +34,12 @@ pub(super) async fn files(
     let place = |key: &str| format!("{root}/{}", escape(key, true));
     if !listing.order.files.is_empty() {
         let folder = if key.is_empty() { root.clone() } else { place(key) };
-        return listing.listed_below(client, kept, &folder).await;
+        return listing.listed_below(connections, &folder).await;
     }
     let mut files = Vec::new();
     let mut token: Option<String> = None;
     for _ in 0..PAGES {
-        let page = page(client, kept, &listing.url(list_path(&root, key, token.as_deref()))).await?;
+        let page = page(connections, &listing.url(list_path(&root, key, token.as_deref()))).await?;
         for object in page.objects {
             let Some(path) = below(&object.key, key) else { continue };
             let url = listing.url(place(&object.key));
@@ -83,10 +82,10 @@ struct Object {
     etag: Option<String>,
 }
 
-async fn page(client: &Client, kept: &mut Connections, url: &Url) -> Result<Page, Failure> {
-    let (body, _) = client.text(kept, url).await?;
+async fn page(connections: &mut Connections, url: &Url) -> Result<Page, Failure> {
+    let (body, _) = connections.text(url).await?;
     let text = std::str::from_utf8(&body).ok();
-    text.and_then(parse).ok_or_else(|| Failure::Odd { url: url.to_string(), what: "no list of objects".to_owned() })
+    text.and_then(parse).ok_or_else(|| Failure::odd(url, "no list of objects"))
 }
 
 /// Reads `ListBucketResult`.
