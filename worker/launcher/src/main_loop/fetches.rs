@@ -82,7 +82,7 @@ impl Fetches {
 
     /// Takes the next order to run, while there is a place.
     pub(super) fn begin_next(&mut self) -> Option<(Digest, Arc<Order>, Arc<Stop>)> {
-        if self.running().len() >= RUNNING {
+        if self.fetches.values().filter(|fetch| fetch.is_running).count() >= RUNNING {
             return None;
         }
         let key = self.waiting.pop_front()?;
