@@ -2,40 +2,22 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 mod server;
+mod world;
 
 use omni_weights::{Digest, FETCHED, Fetched, FetchedFile, Order, Report};
 use server::{Ranges, Served, Server, content};
 use sha2::{Digest as _, Sha256};
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
-use tempfile::TempDir;
+use world::World;
 
 const MIB: usize = 1 << 20;
 
-struct World {
-    dir: TempDir,
-    server: Server,
-}
-
 fn order(source: String) -> Order {
-    Order {
-        source,
-        sha256: None,
-        files: BTreeMap::new(),
-        endpoint: None,
-        region: None,
-        redirects: Vec::new(),
-        private_hosts: vec!["127.0.0.1".to_owned()],
-        authorities: None,
-        most_bytes: 1 << 40,
-        reserve: 0,
-        boot: "boot".to_owned(),
-    }
+    world::order(source, "127.0.0.1")
 }
 
 fn digest(content: &[u8]) -> Digest {
@@ -43,18 +25,6 @@ fn digest(content: &[u8]) -> Digest {
 }
 
 impl World {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["work", "files"] {
-            fs::create_dir(dir.path().join(name)).unwrap();
-        }
-        Self { dir, server: Server::start() }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
     fn spawn(&self, order: &Order, secret: Option<&str>) -> Child {
         fs::write(self.path("order.json"), serde_json::to_vec(order).unwrap()).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_omni-weights"));

@@ -2,19 +2,21 @@
 
 #[path = "../../tests/server/mod.rs"]
 mod server;
+#[path = "../../tests/world/mod.rs"]
+mod world;
 
 use crate::download::{Folders, Sink};
 use crate::failure::Failure;
 use crate::fetch;
 use crate::resolver::{Addresses, Resolver};
 use omni_weights::{Digest, FETCHED, Fetched, Order};
-use server::{Served, Server, content};
+use server::{Served, content};
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
-use tempfile::TempDir;
+use world::World;
 
 /// Resolver that gives one list of addresses after the other; the last one again and again.
 struct Changing(Mutex<VecDeque<Vec<IpAddr>>>);
@@ -39,37 +41,12 @@ impl Resolver for Changing {
 }
 
 fn order(source: &str) -> Order {
-    Order {
-        source: source.to_owned(),
-        sha256: None,
-        files: BTreeMap::new(),
-        endpoint: None,
-        region: None,
-        redirects: Vec::new(),
-        private_hosts: vec!["store.test".to_owned()],
-        authorities: None,
-        most_bytes: 1 << 40,
-        reserve: 0,
-        boot: "boot".to_owned(),
-    }
-}
-
-struct World {
-    dir: TempDir,
-    server: Server,
+    world::order(source.to_owned(), "store.test")
 }
 
 impl World {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["work", "files"] {
-            fs::create_dir(dir.path().join(name)).unwrap();
-        }
-        Self { dir, server: Server::start() }
-    }
-
     fn fetch(&self, order: &Order, secret: Option<&str>, resolver: Arc<dyn Resolver>) -> Result<Fetched, Failure> {
-        let folders = Folders { work: self.dir.path().join("work"), files: self.dir.path().join("files") };
+        let folders = Folders { work: self.path("work"), files: self.path("files") };
         let sink: Sink = Arc::new(|_| ());
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         runtime.block_on(fetch(order, secret, resolver, &folders, &sink))?;
