@@ -22,8 +22,8 @@ mod eviction;
 mod order;
 mod report;
 
-pub use cache::{Cache, CacheError, Work};
+pub use cache::{Cache, CacheError, Work, on_disk};
 pub use digest::{BadDigest, Digest};
 pub use eviction::{Shortage, StoredSet};
 pub use order::{FILES, ORDER, Order, SECRET, WORK};
-pub use report::{FETCHED, Fetched, FetchedFile, MOST_FILES, Report};
+pub use report::{FETCHED, Fetched, FetchedFile, MOST_FILES, Report, nested};

@@ -4,6 +4,8 @@
 
 use crate::digest::Digest;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::path::Path;
 
 /// Name of the list of fetched files in the downloader's folder.
 pub const FETCHED: &str = "fetched.json";
@@ -80,4 +82,13 @@ impl FetchedFile {
     pub fn part_name(part: u32) -> String {
         format!("{part}.part")
     }
+}
+
+/// Finds a path that is a folder of another one, and that other: no folder can have both.
+#[must_use]
+pub fn nested<'a>(paths: &BTreeSet<&'a str>) -> Option<(&'a str, &'a str)> {
+    paths.iter().find_map(|path| {
+        let mut folders = Path::new(path).ancestors().skip(1).filter_map(Path::to_str);
+        folders.find_map(|folder| paths.get(folder)).map(|folder| (*folder, *path))
+    })
 }

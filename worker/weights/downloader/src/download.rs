@@ -6,7 +6,7 @@ use crate::part::Part;
 use crate::source::{Listing, RemoteFile};
 use crate::transfer;
 use nix::sys::statvfs::statvfs;
-use omni_weights::{Digest, FETCHED, Fetched, FetchedFile, Order, Report};
+use omni_weights::{Digest, FETCHED, Fetched, FetchedFile, Order, Report, on_disk};
 use std::collections::VecDeque;
 use std::fs;
 use std::io;
@@ -212,9 +212,9 @@ fn open_all(
 ) -> Result<Vec<Part>, Failure> {
     let needed: u64 = missing.iter().map(|file| file.size).sum();
     let disk = statvfs(&folders.work).map_err(|errno| Failure::Disk(errno.into()))?;
-    let reserved = reserved(folders);
     let free = disk.blocks_available().saturating_mul(disk.fragment_size()).saturating_sub(order.reserve);
-    let free = free.saturating_add(reserved);
+    // Parts of an earlier run have their room.
+    let free = free.saturating_add(on_disk(&folders.work));
     if needed > free {
         return Err(Failure::DiskFull { needed, free });
     }
@@ -224,13 +224,6 @@ fn open_all(
         Failure::DiskFull { .. } => Failure::DiskFull { needed, free },
         failure => failure,
     })
-}
-
-/// Bytes that parts of an earlier run have on the disk.
-fn reserved(folders: &Folders) -> u64 {
-    use std::os::unix::fs::MetadataExt;
-    let entries = fs::read_dir(&folders.work).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.metadata().ok()).map(|found| found.blocks() * 512).sum()
 }
 
 fn has(folders: &Folders, file: &RemoteFile) -> bool {

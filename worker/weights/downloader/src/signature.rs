@@ -1,7 +1,9 @@
 //! Signatures of requests to S3 (Signature Version 4), for requests without a body.
 
 use crate::url::{Url, escape};
-use ring::{digest, hmac};
+use omni_weights::Digest;
+use ring::hmac;
+use sha2::{Digest as _, Sha256};
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -56,7 +58,7 @@ impl Signer {
         }
         let _ = write!(request, "\n{names}\n{EMPTY}");
         let scope = format!("{day}/{}/s3/aws4_request", self.region);
-        let hash = hex(digest::digest(&digest::SHA256, request.as_bytes()).as_ref());
+        let hash = Digest::of(Sha256::new_with_prefix(request));
         let text = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{hash}");
         let mut key = format!("AWS4{}", self.secret_key).into_bytes();
         for part in [day.as_str(), &self.region, "s3", "aws4_request"] {

@@ -3,7 +3,7 @@
 
 use super::{Cache, CacheError, at};
 use crate::digest::Digest;
-use crate::report::{Fetched, FetchedFile, MOST_FILES};
+use crate::report::{Fetched, FetchedFile, MOST_FILES, nested};
 use nix::unistd::{Gid, Uid, fchown};
 use omni_config::source::is_file_path;
 use sha2::{Digest as _, Sha256};
@@ -116,13 +116,11 @@ pub(super) fn check(fetched: &Fetched) -> Result<(), CacheError> {
     if paths.len() < fetched.files.len() {
         return odd("a path twice".to_owned());
     }
-    for path in &paths {
-        let mut folders = Path::new(path).ancestors().skip(1).filter_map(Path::to_str);
-        if !is_file_path(path) || folders.any(|folder| paths.contains(folder)) {
-            return odd(format!("the path {}", shown(path)));
-        }
+    let unusable = paths.iter().copied().find(|path| !is_file_path(path));
+    match unusable.or_else(|| nested(&paths).map(|(_, path)| path)) {
+        Some(path) => odd(format!("the path {}", shown(path))),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Name of a set: equal files under equal paths have one.

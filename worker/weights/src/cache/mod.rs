@@ -135,7 +135,7 @@ impl Cache {
     /// # Errors
     /// It cannot be made.
     pub fn begin(&self, key: &Digest, order: &Order) -> Result<Work, CacheError> {
-        let folder = self.root.join("work").join(key.as_str());
+        let folder = self.work_path(key);
         match fs::create_dir(&folder) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => made.map_err(at("make the folder for weights"))?,
@@ -148,7 +148,7 @@ impl Cache {
                 discard(&path);
             }
         }
-        let path = self.root.join("orders").join(format!("{key}.json"));
+        let path = self.order_path(key.as_str());
         let text = serde_json::to_vec(order).map_err(io::Error::from).map_err(at("write the order for weights"))?;
         fs::write(&path, text).map_err(at("write the order for weights"))?;
         Ok(Work { folder, order: path })
@@ -157,7 +157,7 @@ impl Cache {
     /// Returns true if a downloader has left all files of an order, and they have not been taken over yet.
     #[must_use]
     pub fn is_fetched(&self, key: &Digest) -> bool {
-        fs::symlink_metadata(self.root.join("work").join(key.as_str()).join(FETCHED)).is_ok()
+        fs::symlink_metadata(self.work_path(key).join(FETCHED)).is_ok()
     }
 
     /// Takes over what a downloader that has ended left for an order: its files become root's and read-only, and a set.
@@ -168,7 +168,7 @@ impl Cache {
     /// The list is not one that a downloader writes, a file is not as listed or has another digest, or the file system
     /// refuses.
     pub fn complete(&self, key: &Digest, order: &Order) -> Result<Digest, CacheError> {
-        let work = self.root.join("work").join(key.as_str());
+        let work = self.work_path(key);
         let set = self.complete_in(&work, key, order);
         match &set {
             Ok(_) | Err(CacheError::Odd(_)) => discard(&work),
@@ -260,8 +260,8 @@ impl Cache {
 
     /// Removes what an order that is not running has left.
     pub fn abandon(&self, key: &Digest) {
-        discard(&self.root.join("work").join(key.as_str()));
-        discard(&self.root.join("orders").join(format!("{key}.json")));
+        discard(&self.work_path(key));
+        discard(&self.order_path(key.as_str()));
     }
 
     /// Bytes of all contents.
@@ -339,14 +339,22 @@ impl Cache {
             }
         }
         for name in names(&self.root.join("work")) {
-            let order = fs::read(self.root.join("orders").join(format!("{name}.json")));
-            let order = order.ok().and_then(|text| serde_json::from_slice::<Order>(&text).ok());
+            let order =
+                fs::read(self.order_path(&name)).ok().and_then(|text| serde_json::from_slice::<Order>(&text).ok());
             if order.is_none_or(|order| order.boot != boot) {
                 discard(&self.root.join("work").join(&name));
-                discard(&self.root.join("orders").join(format!("{name}.json")));
+                discard(&self.order_path(&name));
             }
         }
         self.remove_unused_files();
+    }
+
+    fn work_path(&self, key: &Digest) -> PathBuf {
+        self.root.join("work").join(key.as_str())
+    }
+
+    fn order_path(&self, key: &str) -> PathBuf {
+        self.root.join("orders").join(format!("{key}.json"))
     }
 
     fn record_path(&self, key: &Digest) -> PathBuf {
@@ -379,7 +387,8 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 /// Bytes that the files of a folder have on the disk.
-fn on_disk(folder: &Path) -> u64 {
+#[must_use]
+pub fn on_disk(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.metadata().ok()).map(|found| found.blocks() * 512).fold(0, u64::saturating_add)
 }

@@ -11,9 +11,8 @@ use crate::url::{Origin, Url};
 use hyper::header::HeaderValue;
 use omni_config::Source;
 use omni_config::source::is_file_path;
-use omni_weights::{Digest, MOST_FILES, Order};
+use omni_weights::{Digest, MOST_FILES, Order, nested};
 use std::collections::BTreeSet;
-use std::path::Path;
 
 /// File of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,15 +74,6 @@ fn too_long(order: &Order, most: &str) -> Failure {
     ))
 }
 
-/// Finds a file whose path is a folder of another's.
-fn within(files: &[RemoteFile]) -> Option<(&str, &str)> {
-    let paths: BTreeSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
-    files.iter().find_map(|file| {
-        let mut folders = Path::new(&file.path).ancestors().skip(1).filter_map(Path::to_str);
-        folders.find_map(|folder| paths.get(folder)).map(|folder| (*folder, file.path.as_str()))
-    })
-}
-
 impl Listing<'_> {
     /// The files of the source that the order wants, in the order of their paths.
     pub(crate) async fn files(&self, connections: &mut Connections) -> Result<Vec<RemoteFile>, Failure> {
@@ -104,7 +94,8 @@ impl Listing<'_> {
             let path = file.path.escape_debug();
             return Err(Failure::Source(format!("{} has a file of the name `{path}`", self.order.source)));
         }
-        if let Some((folder, path)) = within(&files) {
+        let paths: BTreeSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
+        if let Some((folder, path)) = nested(&paths) {
             let (source, folder, path) = (&self.order.source, folder.escape_debug(), path.escape_debug());
             return Err(Failure::Source(format!(
                 "{source} has `{folder}` and `{path}`, and no folder has both: list the files that the model needs in \
