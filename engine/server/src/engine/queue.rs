@@ -1,0 +1,121 @@
+//! Memory of requests that wait: counted from their submission until the first of their tokens is computed.
+//!
+//! | counted | bytes |
+//! | --- | --- |
+//! | prompt | 4 for each token, and 2 for the names of its blocks |
+//! | biases, allowed and banned ids | 8 for each |
+//! | grammar | 64 KiB, with the state of its parser |
+//! | all else of a request, with its channel | 2 KiB, and 64 for each choice |
+//!
+//! What a request holds beside that (positions of its prompt for drafts, counts of tokens) is made when it begins, and so
+//! bounded by the sequences that are computed at a time.
+
+use super::submission::{Submission, Work};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes of a token of a prompt.
+const TOKEN: usize = 6;
+/// Bytes of an id with what is said of it.
+const ID: usize = 8;
+/// Bytes of a grammar.
+const GRAMMAR: usize = 64 << 10;
+/// Bytes of a request without any of these.
+const REQUEST: usize = 2 << 10;
+/// Bytes of a choice.
+const CHOICE: usize = 64;
+
+/// Memory that requests which wait may take together.
+#[derive(Debug, Clone)]
+pub(super) struct QueueBudget {
+    held: Arc<AtomicUsize>,
+    most: usize,
+}
+
+/// Part of the budget, given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct QueuePermit {
+    held: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl QueueBudget {
+    pub(super) fn new(most: usize) -> Self {
+        Self { held: Arc::default(), most }
+    }
+
+    /// Takes the memory of a request; `None`: others have too much. A request alone is always taken.
+    pub(super) fn take(&self, submission: &Submission) -> Option<QueuePermit> {
+        let bytes = bytes_of(submission);
+        let fits = |held: usize| {
+            let sum = held.saturating_add(bytes);
+            (held == 0 || sum <= self.most).then_some(sum)
+        };
+        self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
+        Some(QueuePermit { held: Arc::clone(&self.held), bytes })
+    }
+
+    /// Bytes that are taken.
+    pub(super) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for QueuePermit {
+    fn drop(&mut self) {
+        self.held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Bytes that a request takes while it waits.
+fn bytes_of(submission: &Submission) -> usize {
+    let prompt = submission.prompt.len().saturating_mul(TOKEN).saturating_add(REQUEST);
+    let Work::Generate(generation) = &submission.work else { return prompt };
+    let parameters = &generation.parameters;
+    let ids = parameters.logit_bias.len() + parameters.banned.len() + parameters.allowed.as_ref().map_or(0, Vec::len);
+    let grammar = if generation.grammar.is_some() { GRAMMAR } else { 0 };
+    let choices = (generation.choices as usize).saturating_mul(CHOICE);
+    prompt.saturating_add(ids.saturating_mul(ID)).saturating_add(grammar).saturating_add(choices)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Generation;
+    use omni_kv_cache::Root;
+    use omni_sampler::Parameters;
+
+    fn submission(tokens: usize, work: Work) -> Submission {
+        let root = Root::default().digest();
+        Submission { prompt: vec![1; tokens].into(), work, priority: 0, deadline: None, root }
+    }
+
+    #[test]
+    fn all_that_a_client_chooses_is_counted() {
+        let plain = bytes_of(&submission(1000, Work::Embed));
+        assert_eq!(plain, 1000 * TOKEN + REQUEST);
+        let parameters = Parameters {
+            logit_bias: vec![(1, 1.0); 10],
+            banned: vec![1; 20],
+            allowed: Some(vec![1; 30]),
+            ..Parameters::default()
+        };
+        let generation = Generation { parameters, max_tokens: 9, choices: 3, grammar: None, prompt_logprobs: false };
+        let all = bytes_of(&submission(1000, Work::Generate(Box::new(generation))));
+        assert_eq!(all, plain + 60 * ID + 3 * CHOICE);
+    }
+
+    #[test]
+    fn requests_take_memory_until_they_begin_and_one_alone_is_always_taken() {
+        let budget = QueueBudget::new(10_000);
+        let large = submission(100_000, Work::Embed);
+        let alone = budget.take(&large).unwrap();
+        assert!(budget.held() > 600_000 && budget.take(&submission(1, Work::Embed)).is_none());
+        drop(alone);
+        let small: Vec<_> = std::iter::from_fn(|| budget.take(&submission(1, Work::Embed))).collect();
+        assert_eq!((small.len(), budget.held()), (4, 4 * (REQUEST + TOKEN)));
+        assert!(budget.take(&large).is_none());
+        drop(small);
+        assert_eq!(budget.held(), 0);
+    }
+}
