@@ -1,0 +1,8 @@
+//! The `tokenizer.json` of a model, with a text.
+#![no_main]
+
+// Panics of the tokenizers crate are caught; others still end the run, which catches them itself.
+libfuzzer_sys::fuzz_target!(
+    init: drop(std::panic::take_hook()),
+    |data: &[u8]| omni_properties::tokenizer::holds(data)
+);
