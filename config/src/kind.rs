@@ -180,10 +180,9 @@ pub(crate) fn fraction(range: RangeInclusive<f64>) -> impl Fn(&DeValue<'_>) -> R
             }
         };
         number.filter(|number| range.contains(number)).ok_or_else(|| {
-            quoted(
-                value,
-                Mismatch::expected(format!("a number from {} to {}, such as 2.0", range.start(), range.end())),
-            )
+            let (least, most) = (range.start(), range.end());
+            let example = [2.0, 0.5].into_iter().find(|number| range.contains(number)).unwrap_or(*least);
+            quoted(value, Mismatch::expected(format!("a number from {least} to {most}, such as {example:?}")))
         })
     }
 }

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use omni_config::manifest::{Access, Engine, Entrypoint, GpuMode, Kind, ZygoteUse};
+use omni_config::manifest::{Access, Capability, Engine, Entrypoint, GpuMode, Kind, ZygoteUse};
 use omni_config::{ByteSize, Manifest, Problem};
 use proptest::prelude::*;
 use serde_json::Value;
@@ -433,5 +433,32 @@ fn the_documentation_has_every_key_with_its_default() {
         if let Err(error) = Manifest::parse(&format!("[{section}]\n{example}")) {
             assert!(matches!(error.0.listed(), [Problem::Refused { .. }]), "{path}: {error}");
         }
+    }
+}
+
+#[test]
+fn the_native_engine_runs_no_code_of_the_authors() {
+    let native = |kind: &str, more: &str| {
+        Manifest::parse(&format!("[model]\nkind = \"{kind}\"\n[runtime]\nengine = \"native\"\n{more}"))
+    };
+    for kind in ["text-generation", "embeddings"] {
+        let manifest = native(kind, "[scaling]\nmax-instances = 4").unwrap();
+        assert_eq!((manifest.runtime.engine, manifest.zygote_memory()), (Engine::Native, None), "{kind}");
+        assert!(manifest.honours().contains(&Capability::JsonSchema) && manifest.generation.honours.is_empty());
+    }
+    for (kind, more, key) in [
+        ("custom", "", "kind"),
+        ("rerank", "", "kind"),
+        ("text-generation", "command = [\"serve\", \"{socket}\"]", "command"),
+        ("text-generation", "interpreter = \"/opt/python\"", "interpreter"),
+        ("text-generation", "[python]\npreload = [\"numpy\"]", "preload"),
+        ("text-generation", "[python]\nzygote = true", "zygote"),
+        ("text-generation", "[generation]\nhonours = [\"seed\"]", "honours"),
+        ("text-generation", "[chat]\nrender = \"model\"", "render"),
+        ("text-generation", "[batching]\nmax = 4", "max"),
+        ("text-generation", "[resources]\ngpu-memory = \"1GiB\"", "gpu-memory"),
+    ] {
+        let error = native(kind, more).unwrap_err().to_string();
+        assert!(error.contains(key), "{kind} {more}: {error}");
     }
 }

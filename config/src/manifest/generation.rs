@@ -80,6 +80,24 @@ impl Capability {
         ("token-prompts", Self::TokenPrompts),
         ("top-k", Self::TopK),
     ];
+
+    /// Capabilities of the native engine.
+    pub const NATIVE: [Self; 14] = [
+        Self::IgnoreEos,
+        Self::JsonObject,
+        Self::JsonSchema,
+        Self::LiteralRanges,
+        Self::LogitBias,
+        Self::Logprobs,
+        Self::MaxTokens,
+        Self::MinP,
+        Self::MinTokens,
+        Self::Penalties,
+        Self::RepetitionPenalty,
+        Self::Seed,
+        Self::TokenPrompts,
+        Self::TopK,
+    ];
 }
 
 impl Serialize for Capability {

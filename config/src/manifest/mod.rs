@@ -193,6 +193,15 @@ impl Manifest {
         has_one.then_some(ByteSize::from_bytes(if imports { instance } else { instance.min(small) }))
     }
 
+    /// Parameters and inputs that the model honours beyond those that every model does.
+    #[must_use]
+    pub fn honours(&self) -> &[Capability] {
+        match self.runtime.engine {
+            Engine::Native => &Capability::NATIVE,
+            Engine::Python | Engine::OpenAi => &self.generation.honours,
+        }
+    }
+
     /// Requests that an instance has at once, at most.
     #[must_use]
     pub fn requests_at_once(&self) -> u32 {

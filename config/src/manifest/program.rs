@@ -188,9 +188,8 @@ impl Default for Runtime {
 impl Runtime {
     pub(super) fn read(section: &mut Section<'_>) -> Self {
         let default = Self::default();
-        let engines = [("python", Engine::Python), ("openai", Engine::OpenAi)];
         Self {
-            engine: section.get("engine", choice(&engines), default.engine),
+            engine: section.get("engine", choice(&Engine::ALL), default.engine),
             python: section.get("python", parsed("a Python version such as \"3.11\""), default.python),
             interpreter: section.get("interpreter", optional(absolute_path), default.interpreter),
             command: section.list("command", string),
@@ -207,6 +206,15 @@ pub enum Engine {
     /// A server of the author's with the OpenAI API.
     #[serde(rename = "openai")]
     OpenAi,
+    /// `omni-engine`, which reads the weights itself and runs no code of the author's.
+    #[serde(rename = "native")]
+    Native,
+}
+
+impl Engine {
+    /// All, with their names in a manifest.
+    pub const ALL: [(&'static str, Self); 3] =
+        [("python", Self::Python), ("openai", Self::OpenAi), ("native", Self::Native)];
 }
 
 /// `[weights]`: files that are not in the model's directory.

@@ -4,7 +4,7 @@
 //!
 //! Invariant: nothing a manifest asks for is silently ignored.
 
-use super::{Access, Capability, Chat, Cost, Engine, Entrypoint, GpuMode, Kind, Manifest, Weights, ZygoteUse};
+use super::{Access, Capability, Chat, Cost, Engine, Entrypoint, GpuMode, Kind, Manifest, Render, Weights, ZygoteUse};
 use crate::source::Source;
 
 /// A value that is refused although it is well formed.
@@ -48,12 +48,13 @@ pub(super) fn contradictions(manifest: &Manifest) -> Vec<Refusal> {
         refusals.push(Refusal::of("scaling", "concurrency", reason));
     }
     match runtime.engine {
-        Engine::Python if runtime.command.is_empty() => {}
-        Engine::Python => {
-            let reason = "only engine = \"openai\" is started by a command: remove it";
-            refusals.push(Refusal::of("runtime", "command", reason));
-        }
+        Engine::Python => {}
         Engine::OpenAi => refusals.extend(of_server(manifest)),
+        Engine::Native => refusals.extend(of_native(manifest)),
+    }
+    if runtime.engine != Engine::OpenAi && !runtime.command.is_empty() {
+        let reason = "only engine = \"openai\" is started by a command: remove it";
+        refusals.push(Refusal::of("runtime", "command", reason));
     }
     refusals.extend(of_weights(weights));
     if resources.gpu_mode == GpuMode::Sleep && runtime.engine != Engine::OpenAi {
@@ -80,6 +81,12 @@ pub(super) fn contradictions(manifest: &Manifest) -> Vec<Refusal> {
         refusals.push(Refusal::of("scaling", "min-instances", reason));
     }
     refusals
+}
+
+/// Refusals of those values that are wrong: each has its section and key, and the reason.
+fn refusals_of<const N: usize>(values: [(bool, (&'static str, &'static str), &'static str); N]) -> Vec<Refusal> {
+    let refused = values.into_iter().filter(|(wrong, _, _)| *wrong);
+    refused.map(|(_, (section, key), reason)| Refusal::of(section, key, reason)).collect()
 }
 
 /// Contradictions of a model that is a server with the OpenAI API.
@@ -126,8 +133,45 @@ fn of_server(manifest: &Manifest) -> Vec<Refusal> {
             "`{weights_dir}` needs a `weights.source`",
         ),
     ];
-    let refused = refused.into_iter().filter(|(wrong, _, _)| *wrong);
-    refused.map(|(_, (section, key), reason)| Refusal::of(section, key, reason)).collect()
+    refusals_of(refused)
+}
+
+/// Contradictions of a model that the native engine runs.
+fn of_native(manifest: &Manifest) -> Vec<Refusal> {
+    let Manifest { model, runtime, python, generation, chat, batching, resources, .. } = manifest;
+    let no_code = "the native engine runs no Python: remove it";
+    let refused = [
+        (
+            !matches!(model.kind, Kind::TextGeneration | Kind::Embeddings),
+            ("model", "kind"),
+            "engine = \"native\" in [runtime] serves \"text-generation\" and \"embeddings\": write one of them",
+        ),
+        (model.entrypoint != Entrypoint::default(), ("model", "entrypoint"), no_code),
+        (runtime.interpreter.is_some(), ("runtime", "interpreter"), no_code),
+        (!python.preload.is_empty(), ("python", "preload"), no_code),
+        (python.zygote == ZygoteUse::On, ("python", "zygote"), no_code),
+        (
+            !generation.honours.is_empty(),
+            ("generation", "honours"),
+            "what the native engine honours is known: remove it",
+        ),
+        (
+            chat.render != Render::Node,
+            ("chat", "render"),
+            "the native engine takes prompts, so the node renders conversations: remove it",
+        ),
+        (
+            batching.max > 1,
+            ("batching", "max"),
+            "the native engine batches by itself: say how many requests it gets at a time as `scaling.concurrency`",
+        ),
+        (
+            resources.gpu_memory.bytes() > 0,
+            ("resources", "gpu-memory"),
+            "the native engine computes on the processor in this version: remove it",
+        ),
+    ];
+    refusals_of(refused)
 }
 
 /// Keys of `[weights]` that contradict each other.

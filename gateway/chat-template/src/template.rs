@@ -14,6 +14,7 @@ use crate::syntax::survey::Survey;
 use minijinja::value::{Value, ValueKind, merge_maps};
 use omni_generation::{Chat, Content, InvalidRequest, Message, Part};
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -275,10 +276,17 @@ impl Variant {
         special: &[(String, String)],
     ) -> Result<Self, LoadError> {
         let compiled = engine::compile(source)?;
+        let endless = Cell::new(false);
         let facts = facts::probe(&survey, &|chat, facts| {
+            if endless.get() {
+                return None;
+            }
             let form = Form { facts, tokens, searched: &survey.searched, special, now: 0 };
             let variables = variables(form, chat).ok()?;
-            let output = compiled.render(variables.root, Bounds { fuel: PROBE_FUEL, output: OUTPUT }).ok()?;
+            let output = compiled.render(variables.root, Bounds { fuel: PROBE_FUEL, output: OUTPUT });
+            // The next probe would take as long.
+            endless.set(matches!(output, Err(Failure::OutOfFuel)));
+            let output = output.ok()?;
             Some(mark::unmark(tokens, output.text).0)
         });
         let missing = ["bos_token", "eos_token"]

@@ -84,9 +84,12 @@ pub enum Failure {
         /// Time until a place may be free.
         retry_after: Duration,
     },
-    /// No memory for the request's body, or no descriptors to upload it.
+    /// No memory for the request's body.
     #[error("the node's memory for bodies is used up")]
     NodeBusy,
+    /// No place, or no descriptors, for a large body beside the others that are under way.
+    #[error("the node receives as many large bodies at a time as it can")]
+    UploadsFull,
     /// No usage record can be kept, and the node answers none without.
     #[error("the node can keep no record of usage now, and answers no request without")]
     UsageNotKept,
@@ -204,6 +207,7 @@ impl Failure {
             | Self::BodyTooLarge { .. }
             | Self::QueueFull { .. }
             | Self::NodeBusy
+            | Self::UploadsFull
             | Self::UsageNotKept
             | Self::AnswerNotKept
             | Self::CannotStart { .. }

@@ -17,6 +17,8 @@ pub enum InvalidCode {
     ContextLength,
     /// JSON Schema that is none.
     Schema,
+    /// Share of the client that is used up: it has to give something up first.
+    Quota,
 }
 
 impl InvalidCode {
@@ -31,6 +33,7 @@ impl InvalidCode {
             Self::Unsupported => "unsupported_parameter",
             Self::ContextLength => "context_length_exceeded",
             Self::Schema => "invalid_schema",
+            Self::Quota => "quota_exceeded",
         }
     }
 }

@@ -53,7 +53,7 @@ impl Failure {
             | Self::AnswerNotSendable(_) => RetryAdvice::Never,
             Self::TooManyRequests { retry_after } | Self::QueueFull { retry_after } => RetryAdvice::After(*retry_after),
             Self::JobsUnavailable => RetryAdvice::After(Duration::from_secs(1)),
-            Self::NodeBusy | Self::UsageNotKept => RetryAdvice::OtherNode(Duration::from_secs(1)),
+            Self::NodeBusy | Self::UploadsFull | Self::UsageNotKept => RetryAdvice::OtherNode(Duration::from_secs(1)),
             Self::CannotStart { retry_after } | Self::NoRoom { retry_after } | Self::NoGpuMemory { retry_after } => {
                 RetryAdvice::OtherNode(*retry_after)
             }

@@ -21,6 +21,7 @@ impl Failure {
             Self::Raised | Self::AnswerNotSendable(_) => 500,
             Self::Died | Self::SuccessorDied | Self::Cancelled => 502,
             Self::NodeBusy
+            | Self::UploadsFull
             | Self::JobsUnavailable
             | Self::UsageNotKept
             | Self::AnswerNotKept

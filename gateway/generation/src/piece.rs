@@ -14,6 +14,8 @@ pub struct Piece {
 pub struct TokenInfo {
     /// Text of the token.
     pub text: String,
+    /// Bytes of a token whose text is no whole characters.
+    pub bytes: Option<Vec<u8>>,
     /// Id in the model's vocabulary.
     pub id: Option<u32>,
     /// Natural logarithm of its probability.
@@ -27,6 +29,8 @@ pub struct TokenInfo {
 pub struct Alternative {
     /// Text of the token.
     pub text: String,
+    /// Bytes of a token whose text is no whole characters.
+    pub bytes: Option<Vec<u8>>,
     /// Natural logarithm of its probability.
     pub logprob: f32,
 }

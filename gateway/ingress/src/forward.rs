@@ -124,7 +124,7 @@ fn from_socket(body: BodySocket, upload: Option<RunningUpload>) -> Result<Forwar
     let BodySocket { socket, sent } = body;
     let socket = std::os::unix::net::UnixStream::from(socket);
     let socket = socket.set_nonblocking(true).and_then(|()| UnixStream::from_std(socket));
-    let socket = socket.map_err(|_| Failure::NodeBusy)?;
+    let socket = socket.map_err(|_| Failure::UploadsFull)?;
     let _ = sent.send(BodyReader::Successor); // the upload begins
     Ok(FromSocket { socket, upload }.boxed_unsync())
 }

@@ -11,7 +11,7 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Largest response over HTTP/1 that does not count as memory.
 const SMALL: usize = 64 * 1024;
@@ -36,6 +36,9 @@ pub enum ResponseBody<S> {
 pub struct ReadDeadline {
     /// Moment at which the client must have read all of it.
     pub at: Instant,
+    /// Time from the end of the listener, as a successor takes it over, after which it must have done so in any case.
+    /// `None`: the response is waited for as before.
+    pub after_end: Option<Duration>,
     /// Memory of the response until then; a stream has none.
     pub permit: Option<Arc<ResponsePermit>>,
 }

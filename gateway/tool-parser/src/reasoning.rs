@@ -72,6 +72,12 @@ impl ReasoningFormat {
         self.opens().iter().any(|open| prompt.ends_with(open.trim_end()))
     }
 
+    /// Finds the format inside of whose reasoning a rendered prompt ends.
+    #[must_use]
+    pub fn open_in(prompt: &str) -> Option<Self> {
+        Self::ALL.iter().map(|(_, format)| *format).find(|format| format.is_open(prompt))
+    }
+
     pub(crate) fn opens(self) -> &'static [&'static str] {
         match self {
             Self::Think => &["<think>"],
@@ -87,7 +93,9 @@ impl ReasoningFormat {
         }
     }
 
-    pub(crate) fn closes(self) -> &'static [&'static str] {
+    /// Marks that end the reasoning, the usual one first.
+    #[must_use]
+    pub fn closes(self) -> &'static [&'static str] {
         match self {
             Self::Think => &["</think>"],
             Self::Brackets => &["[/THINK]"],

@@ -12,6 +12,7 @@ fn code(failure: &Failure) -> u32 {
         Failure::TooManyRequests { .. }
         | Failure::QueueFull { .. }
         | Failure::NodeBusy
+        | Failure::UploadsFull
         | Failure::JobsFull(_)
         | Failure::JobsUnavailable
         | Failure::UsageNotKept
@@ -48,6 +49,18 @@ pub fn code_of_handler(status: u16) -> u32 {
         504 => 3007,
         500.. => 3043,
         _ => 5004,
+    }
+}
+
+/// Error code that is nearest to the kind of an error that a queued request has in the place of a response.
+#[must_use]
+pub fn code_of_item(kind: &str) -> u32 {
+    match kind {
+        "result_too_long" | "response_too_large" => 3006,
+        "batch_expired" => 3007,
+        "instance_died" | "no_response" | "batch_cancelled" => 3050,
+        "stream_not_supported" | "invalid_request" => 5004,
+        _ => 3040, // not executed, or not stored
     }
 }
 
@@ -91,6 +104,7 @@ mod tests {
             Failure::BodyTooLarge { limit: 1024 },
             Failure::QueueFull { retry_after: Duration::from_millis(1200) },
             Failure::NodeBusy,
+            Failure::UploadsFull,
             Failure::UsageNotKept,
             Failure::AnswerNotKept,
             Failure::CannotStart { retry_after: Duration::from_secs(300) },

@@ -18,14 +18,14 @@ mod transcription;
 
 pub use embedding::{embedding_answer, embedding_texts};
 pub use envelope::{Envelope, envelope};
-pub use error::{code_of_handler, error_response};
+pub use error::{code_of_handler, code_of_item, error_response};
 pub use events::StreamEncoder;
 pub use image::{ImageRequest, image_request};
 pub use media::{accepts_images, accepts_json_alone, audio_answer, decode_file, image_answer};
 pub use operations::API;
 pub use queue::{
-    QueueAnswer, QueueAnswers, QueueRequest, QueueUsage, Queued, asks_for_queue, polled_id, queue_answer,
-    queue_request, without_reference,
+    QueueAnswer, QueueAnswers, QueueRequest, QueueUsage, Queued, asks_for_queue, no_queue, not_json, polled_id,
+    queue_answer, queue_request, without_reference,
 };
 pub use rerank::{RerankRequest, rerank_answer, rerank_request};
 pub use routes::model_of;

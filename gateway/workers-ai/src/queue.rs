@@ -10,6 +10,10 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
+/// Parameter of the query.
+const QUERY: &str = "queueRequest";
+/// Characters of a media type that a refusal repeats.
+const LONGEST_MEDIA: usize = 100;
 /// Longest body that only asks for answers, in bytes.
 const LONGEST_POLL: usize = 512;
 
@@ -84,9 +88,39 @@ pub struct QueueUsage {
 }
 
 /// Returns true if the query asks for the queue.
+///
+/// # Errors
+/// A value that is no boolean.
+pub fn asks_for_queue(query: Option<&str>) -> Result<bool, InvalidRequest> {
+    let pairs = query.unwrap_or_default().split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    let mut asks = false;
+    for (_, value) in pairs.filter(|(name, _)| *name == QUERY) {
+        match value {
+            "true" => asks = true,
+            "false" => {}
+            _ => return Err(InvalidRequest::new(QUERY, format!("`{QUERY}` in the query is `true` or `false`"))),
+        }
+    }
+    Ok(asks)
+}
+
+/// The refusal of a queued request by a node without a queue.
 #[must_use]
-pub fn asks_for_queue(query: Option<&str>) -> bool {
-    query.unwrap_or_default().split('&').any(|pair| pair == "queueRequest=true")
+pub fn no_queue() -> InvalidRequest {
+    let message = "this node takes no queued requests, since its batch jobs are off (`enabled` in [jobs] of its \
+                   configuration): send the request without `queueRequest`";
+    InvalidRequest::unsupported(QUERY, message)
+}
+
+/// The refusal of a body for the queue that came with another media type.
+#[must_use]
+pub fn not_json(media: &str) -> InvalidRequest {
+    let media: String = media.chars().take(LONGEST_MEDIA).collect();
+    let hint = if media.starts_with("application/x-www-form-urlencoded") { ", as `curl -d` sends it" } else { "" };
+    let message = format!(
+        "queued requests are JSON, and this body came as `{media}`{hint}: send `content-type: application/json`, or none"
+    );
+    InvalidRequest { message, parameter: None, code: InvalidCode::Value }
 }
 
 /// Reads a body for the queue.
@@ -94,6 +128,13 @@ pub fn asks_for_queue(query: Option<&str>) -> bool {
 /// # Errors
 /// A body of another form.
 pub fn queue_request(json: &[u8]) -> Result<QueueRequest, InvalidRequest> {
+    if let Ok(omni_codec::RawMembers(members)) = serde_json::from_slice(json)
+        && !members.iter().any(|(name, _)| matches!(&**name, "requests" | "request_id"))
+    {
+        let message = "`requests` is missing: the body of a queued request is `{\"requests\": [{…}, {…}]}`, each an input of \
+                       the model, or `{\"request_id\": \"…\"}` to have the answers";
+        return Err(InvalidRequest::new("requests", message).with_code(InvalidCode::Missing));
+    }
     let QueueBody { requests, request_id } = body::parse(json, &[])?;
     match (requests, request_id) {
         (Some(requests), None) => {
@@ -171,6 +212,20 @@ mod tests {
         }
         assert_eq!(polled_id(br#"{"request_id":"x"}"#).as_deref(), Some("x"));
         assert_eq!(polled_id(br#"{"request_id":"x","prompt":"y"}"#), None);
-        assert!(asks_for_queue(Some("a=1&queueRequest=true")) && !asks_for_queue(Some("queueRequest=false")));
+        let refusal = queue_request(br#"{"prompt":"x"}"#).unwrap_err();
+        assert!(refusal.message.starts_with("`requests` is missing"), "{refusal}");
+    }
+
+    #[test]
+    fn the_query_has_a_boolean() {
+        for (query, asks) in [("a=1&queueRequest=true", true), ("queueRequest=false", false), ("", false), ("a", false)]
+        {
+            assert_eq!(asks_for_queue(Some(query)), Ok(asks), "{query}");
+        }
+        for bad in ["queueRequest=yes", "queueRequest", "queueRequest=", "queueRequest=true&queueRequest=1"] {
+            assert!(asks_for_queue(Some(bad)).is_err(), "{bad}");
+        }
+        assert!(not_json("application/x-www-form-urlencoded").message.contains("`curl -d`"));
+        assert!(not_json(&"é".repeat(500)).message.len() < 500);
     }
 }

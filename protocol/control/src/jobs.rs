@@ -45,4 +45,7 @@ pub struct Job {
     pub ended_unix_ms: Option<u64>,
     /// Faults for which it was refused.
     pub errors: Vec<String>,
+    /// Reasons for which requests of it wait, whatever the load: models that take no request now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<String>,
 }

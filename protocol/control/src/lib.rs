@@ -36,7 +36,7 @@ mod versions;
 pub use explain::{Because, Budget, Budgets, Explain};
 pub use gpu::{Gpu, GpuInstance, Gpus, Residency};
 pub use jobs::{Job, Jobs};
-pub use model::{Directory, Generation, Instance, Model, Role, State, Stop, StopReason};
+pub use model::{Directory, Generation, Instance, Model, Preparation, Prepared, Role, State, Stop, StopReason};
 pub use usage::{UsageRow, UsageSummary};
 pub use versions::{History, Version};
 

@@ -189,6 +189,36 @@ pub struct Generation {
     pub message: Option<String>,
     /// Seconds until the next try, while it is in back-off or without a place.
     pub retry_in_seconds: Option<f64>,
+    /// How the last preparation of its environment and weights went, whatever its instances do; none before this
+    /// scheduler has asked for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preparation: Option<Preparation>,
+    /// Work of that preparation, once it is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepared: Option<Prepared>,
+}
+
+/// Work of a preparation that is done.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Prepared {
+    /// Time from its request to its end, waits included.
+    pub seconds: f64,
+    /// Bytes of weights that were fetched meanwhile; zero if the node had them.
+    pub fetched_bytes: u64,
+    /// True if the environment was built meanwhile.
+    pub built: bool,
+}
+
+/// Preparation of a generation: its environment is built and its weights are fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Preparation {
+    /// Builds and fetches, or waits to.
+    Underway,
+    /// Both are on the node.
+    Done,
+    /// The environment or the weights cannot be had; see the message.
+    Failed,
 }
 
 /// Role of a generation in its model.

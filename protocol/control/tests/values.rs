@@ -3,7 +3,8 @@
 
 use omni_control_api::{
     Because, Budget, Budgets, Directory, Explain, Generation, Gpu, GpuInstance, Gpus, History, Instance, LogEntry,
-    Model, Models, Node, Problem, Residency, Role, State, Stop, StopReason, Top, TopRow, Version,
+    Model, Models, Node, Preparation, Prepared, Problem, Residency, Role, State, Stop, StopReason, Top, TopRow,
+    Version,
 };
 use serde::Serialize;
 
@@ -30,6 +31,8 @@ fn model() -> Model {
             state: State::Ready,
             message: None,
             retry_in_seconds: Some(0.5),
+            preparation: Some(Preparation::Underway),
+            prepared: Some(Prepared { seconds: 2.5, fetched_bytes: 41_943_040, built: true }),
         }],
         instances: vec![Instance {
             id: "0123456789ab".into(),

@@ -73,6 +73,8 @@ pub enum EngineBoot {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         sleeps: bool,
     },
+    /// The native engine, which finds the weights in `weights_dir`, or in `model_dir` if there are none.
+    Native,
 }
 
 /// Engine to worker.

@@ -15,4 +15,5 @@ pub mod frame;
 pub mod generation;
 pub mod metrics;
 pub mod packet;
+pub mod reader;
 pub mod task;

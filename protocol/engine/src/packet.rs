@@ -152,7 +152,7 @@ fn decode<M: DeserializeOwned>(bytes: &[u8], truncated: bool) -> Result<M, Packe
 }
 
 #[allow(unsafe_code, reason = "descriptors of a received control message have no owner yet")]
-fn owned(received: &nix::sys::socket::RecvMsg<'_, '_, SockaddrStorage>) -> Vec<OwnedFd> {
+pub(crate) fn owned(received: &nix::sys::socket::RecvMsg<'_, '_, SockaddrStorage>) -> Vec<OwnedFd> {
     let Ok(messages) = received.cmsgs() else { return Vec::new() };
     let mut fds = Vec::new();
     for message in messages {

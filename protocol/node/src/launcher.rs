@@ -54,7 +54,7 @@ pub enum ToLauncher {
         interpreter: Option<String>,
         /// Install nothing but files that `requirements.txt` has a hash of. The node's configuration can ask for it, too.
         require_hashes: bool,
-        /// Weights to fetch meanwhile, unless the node has them.
+        /// Weights to fetch meanwhile, unless the node has them; a folder of the node has to be there.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         weights: Option<WeightsRequest>,
     },
@@ -137,7 +137,7 @@ pub struct StartSpec {
     pub note: String,
 }
 
-/// Weights of a content that the node fetches.
+/// Weights of a content that the node fetches, or whose folder (`file://`) it checks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WeightsRequest {
     /// Address, as the manifest has it.
@@ -199,6 +199,11 @@ pub enum EngineSpec {
         /// Command that starts the server, with its placeholders.
         command: Vec<String>,
     },
+    /// `omni-engine`.
+    Native {
+        /// Environment whose directories the sandbox has, as that of every model; must have been prepared.
+        environment: EnvironmentKey,
+    },
 }
 
 impl EngineSpec {
@@ -206,7 +211,9 @@ impl EngineSpec {
     #[must_use]
     pub fn environment(&self) -> &EnvironmentKey {
         match self {
-            Self::Python { environment, .. } | Self::OpenAi { environment, .. } => environment,
+            Self::Python { environment, .. } | Self::OpenAi { environment, .. } | Self::Native { environment } => {
+                environment
+            }
         }
     }
 }
@@ -295,6 +302,25 @@ pub struct BuildCounts {
     pub waiting: u32,
 }
 
+/// Downloads of weights since the launcher began, and the cache that they fill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct WeightsCounts {
+    /// Bytes that downloads have written.
+    pub fetched_bytes: u64,
+    /// Downloads that ended with all of their files.
+    pub fetched: u64,
+    /// Downloads that ended without: the next attempt may succeed.
+    pub failed: u64,
+    /// Downloads that ended without, as every further attempt would.
+    pub refused: u64,
+    /// Downloads that were ended as no model waited for them any more.
+    pub cancelled: u64,
+    /// Bytes of all weights in the cache, equal ones once.
+    pub cache_bytes: u64,
+    /// Most bytes of them.
+    pub cache_limit_bytes: u64,
+}
+
 /// Start settings of a launcher.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Serves {
@@ -379,6 +405,8 @@ pub enum FromLauncher {
         /// The stage.
         stage: WeightsStage,
     },
+    /// Counts of downloads of weights, sent on each change, and once to a new scheduler.
+    WeightsCounts(WeightsCounts),
     /// The environment is there, and so are the weights.
     Prepared {
         /// For which snapshot.

@@ -39,6 +39,9 @@ pub enum ToSuccessor {
     Yours {
         /// Instances that still work for the speaker, and how many requests each has of it.
         busy: BTreeMap<InstanceId, u32>,
+        /// Instances whose lines are in the node's log up to these numbers, so that none is written there twice.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        logged: BTreeMap<InstanceId, u64>,
     },
     /// An instance has fewer requests of the sender now.
     Has {

@@ -15,7 +15,7 @@ use omni_node_protocol::instance::{
 };
 use omni_node_protocol::launcher::{
     BuildCounts, BuildKind, BuildStage, EngineSpec, FromLauncher, GpuMode, GpuSpec, Holder, Serves, StartSpec,
-    ToLauncher, WeightsPlace, WeightsRequest, WeightsStage, ZygoteSpec,
+    ToLauncher, WeightsCounts, WeightsPlace, WeightsRequest, WeightsStage, ZygoteSpec,
 };
 use omni_node_protocol::takeover::{FromSuccessor, Listener, ToSuccessor};
 use omni_node_protocol::zygote::{FromZygote, FromZygoteWorker, ToZygote, ToZygoteWorker};
@@ -241,6 +241,15 @@ fn launcher() {
             wheels: BuildCounts { running: 1, waiting: 0 },
             source: BuildCounts { running: 2, waiting: 3 },
         },
+        FromLauncher::WeightsCounts(WeightsCounts {
+            fetched_bytes: 1,
+            fetched: 2,
+            failed: 3,
+            refused: 4,
+            cancelled: 5,
+            cache_bytes: 6,
+            cache_limit_bytes: 7,
+        }),
         FromLauncher::Started { instance: instance(), worker_pid: 4711 },
         FromLauncher::StartFailed { instance: instance(), message: "EPERM".into() },
     ];
@@ -254,7 +263,7 @@ fn takeover() {
         "to_successor",
         lines(&[
             ToSuccessor::Take { protocol: 1, config: serde_json::json!({"server": {"connections": 7}}) },
-            ToSuccessor::Yours { busy: [(instance(), 3)].into() },
+            ToSuccessor::Yours { busy: [(instance(), 3)].into(), logged: [(instance(), 17)].into() },
             ToSuccessor::Has { model: "@cf/meta/llama".into(), instance: instance(), requests: 2 },
             ToSuccessor::Asks { admitted: true },
             ToSuccessor::Connection { listener: Listener::Data },

@@ -21,6 +21,8 @@ pub(super) enum Event {
     Model { name: String, state: ModelState },
     /// The watcher has reported every model once.
     Scanned,
+    /// The folder of a content's weights was looked at.
+    FolderChecked { job: Box<PlanJob>, checked: Result<(), String> },
     /// The copy of a version that a model comes back to was compared with its digest.
     Verified { job: Box<PlanJob>, intact: Result<bool, String> },
     /// The environment of a snapshot was planned.

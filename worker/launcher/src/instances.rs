@@ -4,6 +4,7 @@ use super::records::InstanceRecord;
 use super::running::Running;
 use super::uids::UidSlots;
 use omni_node_protocol::id::{InstanceId, SnapshotDigest};
+use omni_weights::Digest;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -12,6 +13,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 pub(super) struct Instance {
     pub(super) model: String,
     pub(super) snapshot: SnapshotDigest,
+    /// Set of fetched weights that it has mounted.
+    weights: Option<Digest>,
     uid: u32,
     pub(super) phase: Phase,
 }
@@ -46,6 +49,7 @@ impl Instances {
         id: &InstanceId,
         model: String,
         snapshot: SnapshotDigest,
+        weights: Option<Digest>,
         zygote: Option<u32>,
     ) -> Option<u32> {
         if self.living.contains_key(id) {
@@ -58,15 +62,16 @@ impl Instances {
             }
             None => self.uids.take()?,
         };
-        self.living.insert(id.clone(), Instance { model, snapshot, uid, phase: Phase::Starting { kill: false } });
+        let phase = Phase::Starting { kill: false };
+        self.living.insert(id.clone(), Instance { model, snapshot, weights, uid, phase });
         Some(uid)
     }
 
     /// An instance of an earlier launcher.
     pub(super) fn adopt(&mut self, id: InstanceId, record: InstanceRecord, running: Running) {
         self.uids.share(record.uid);
-        let InstanceRecord { model, snapshot, uid, .. } = record;
-        self.living.insert(id, Instance { model, snapshot, uid, phase: Phase::Running(running) });
+        let InstanceRecord { worker: _, uid, model, snapshot, weights } = record;
+        self.living.insert(id, Instance { model, snapshot, weights, uid, phase: Phase::Running(running) });
     }
 
     /// Records that nothing of an instance is left: its user id may be given to another.
@@ -105,5 +110,10 @@ impl Instances {
     /// Contents that they run.
     pub(super) fn snapshots(&self) -> impl Iterator<Item = &SnapshotDigest> {
         self.living.values().map(|instance| &instance.snapshot)
+    }
+
+    /// Sets of fetched weights that they have mounted.
+    pub(super) fn weights(&self) -> impl Iterator<Item = &Digest> {
+        self.living.values().filter_map(|instance| instance.weights.as_ref())
     }
 }

@@ -41,12 +41,14 @@ mod uids;
 mod variables;
 mod watch;
 mod weights;
+mod weights_look;
 mod zygotes;
 
 pub use error::LauncherError;
 pub use settings::Settings;
 pub use startup::run;
 pub use watch::{WatchError, watch};
+pub use weights_look::look;
 
 /// How a launcher ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

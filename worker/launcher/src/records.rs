@@ -4,6 +4,7 @@ use super::running::Running;
 use nix::unistd::Pid;
 use omni_node_protocol::id::SnapshotDigest;
 use omni_process::pidfd;
+use omni_weights::Digest;
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind};
 
@@ -15,6 +16,9 @@ pub(super) struct InstanceRecord {
     pub(super) uid: u32,
     pub(super) model: String,
     pub(super) snapshot: SnapshotDigest,
+    /// Set of fetched weights that it has mounted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) weights: Option<Digest>,
 }
 
 /// A worker's process as a record names it.
@@ -38,5 +42,23 @@ impl RecordedWorker {
         let pidfd = pidfd::open(pid).ok()?;
         // After the descriptor is open: the number cannot come to mean another process any more.
         (pidfd::started_ticks(pid) == Some(self.started_ticks)).then_some(Running { pid, pidfd })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An instance with a record that cannot be read is ended.
+    #[test]
+    fn records_with_and_without_weights_are_read() {
+        let worker = RecordedWorker::of(Pid::this()).unwrap();
+        let digest = |digit: &str| digit.repeat(64);
+        let (snapshot, set) = (SnapshotDigest::parse(&digest("a")).unwrap(), Digest::parse(&digest("5")).unwrap());
+        let record = InstanceRecord { worker, uid: 7, model: "m".to_owned(), snapshot, weights: Some(set) };
+        let mut text = serde_json::to_value(&record).unwrap();
+        assert_eq!(serde_json::from_value::<InstanceRecord>(text.clone()).unwrap(), record);
+        text.as_object_mut().unwrap().remove("weights");
+        assert_eq!(serde_json::from_value::<InstanceRecord>(text).unwrap(), InstanceRecord { weights: None, ..record });
     }
 }

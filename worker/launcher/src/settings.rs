@@ -35,6 +35,11 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The native engine's program.
+    pub(super) fn native_engine(&self) -> PathBuf {
+        self.program_dir.clone().unwrap_or_default().join("omni-engine")
+    }
+
     /// Places for builds on this machine.
     pub(super) fn build_places(&self) -> Counts {
         let python = &self.config.python;

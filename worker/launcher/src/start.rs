@@ -7,7 +7,7 @@ use super::gpu::{GpuError, Gpus, Grant};
 use super::records::{InstanceRecord, RecordedWorker};
 use super::running::Running;
 use super::runtime_dir::RuntimeDir;
-use super::sandbox_paths::{CACHE, MODEL};
+use super::sandbox_paths::{CACHE, MODEL, NATIVE};
 use super::settings::Settings;
 use super::variables;
 use nix::unistd::Pid;
@@ -20,6 +20,7 @@ use omni_process::SealedProgram;
 use omni_process::pidfd;
 use omni_sandbox::WEIGHTS;
 use omni_sandbox::{Bind, Cache, SandboxSpec, Weights};
+use omni_weights::Digest;
 use omni_worker_spec::{Gpu, InstanceSpec, WorkerSpec, ZygoteSocket};
 use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
@@ -78,6 +79,11 @@ pub(super) fn granted(path: &Path, config: &NodeConfig) -> Option<Weights> {
     Some(Weights { folder: folder.to_owned(), below: below.to_owned() })
 }
 
+/// Message about weights in a folder that the launcher's configuration does not list.
+pub(super) fn not_granted(path: &Path) -> String {
+    Refused::Weights(path.display().to_string()).to_string()
+}
+
 /// Checks every part of a request that can be checked by looking at it.
 pub(super) fn check(spec: &StartSpec, config: &NodeConfig) -> Result<ModelName, Refused> {
     let name: ModelName = spec.model.parse().map_err(|_| Refused::Name(spec.model.chars().take(80).collect()))?;
@@ -126,6 +132,7 @@ pub(super) fn check(spec: &StartSpec, config: &NodeConfig) -> Result<ModelName, 
             check_command(command)?;
             Vec::new()
         }
+        EngineSpec::Native { environment: _ } => Vec::new(),
     };
     for text in names.into_iter().chain(preload) {
         let identifier = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
@@ -180,6 +187,8 @@ pub(super) struct Start {
     pub(super) uid: u32,
     pub(super) snapshot: PathBuf,
     pub(super) weights: Option<Weights>,
+    /// The set that its weights are, if they are fetched ones.
+    pub(super) set: Option<Digest>,
     pub(super) environment: Record,
     pub(super) context: StartContext,
     /// The socket of the zygote that it comes from.
@@ -241,8 +250,8 @@ impl Start {
         let pidfd = pidfd::open(pid).map_err(|errno| StartError::Spawn(errno.into()))?;
         // Only a worker with a record gets its specification; one without ends at the end of its input.
         let worker = RecordedWorker::of(pid).map_err(StartError::Record)?;
-        let (model, snapshot) = (self.spec.model.clone(), self.spec.snapshot.clone());
-        let record = InstanceRecord { worker, uid: self.uid, model, snapshot };
+        let (model, snapshot, weights) = (self.spec.model.clone(), self.spec.snapshot.clone(), self.set.clone());
+        let record = InstanceRecord { worker, uid: self.uid, model, snapshot, weights };
         self.context.runtime_dir.record(&self.spec.instance, &record).map_err(StartError::Record)?;
         child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(spec)).map_err(StartError::Spawn)?;
         // The kernel moves a process only after a grace period, of milliseconds: meanwhile the worker works. What it
@@ -303,6 +312,9 @@ impl Start {
         let mut binds: Vec<Bind> = self.environment.mounts.iter().map(|dir| bind(dir.clone(), dir.clone())).collect();
         binds.push(bind(self.context.package.dir().to_owned(), INSIDE.into()));
         binds.push(bind(self.snapshot.clone(), MODEL.into()));
+        if matches!(self.spec.engine, EngineSpec::Native { .. }) {
+            binds.push(bind(self.context.settings.native_engine(), NATIVE.into()));
+        }
         let devices = grant.map_or_else(Vec::new, |grant| {
             binds.extend(grant.binds);
             grant.devices
@@ -319,8 +331,13 @@ impl Start {
             tmp_bytes: self.spec.tmp_bytes,
             host_network: self.spec.host_network,
             env: variables::of(&self.spec, &self.environment.python),
-            // The same program: a server with the OpenAI API is its child.
-            argv: vec![self.environment.python.display().to_string(), ENGINE.to_owned()],
+            argv: match &self.spec.engine {
+                // The same program for both: a server with the OpenAI API is its child.
+                EngineSpec::Python { .. } | EngineSpec::OpenAi { .. } => {
+                    vec![self.environment.python.display().to_string(), ENGINE.to_owned()]
+                }
+                EngineSpec::Native { .. } => vec![NATIVE.to_owned(), "instance".to_owned()],
+            },
             cwd: MODEL.into(),
         }
     }
@@ -356,5 +373,6 @@ fn boot(spec: &StartSpec) -> EngineBoot {
             command: command.clone(),
             sleeps: spec.gpu.as_ref().is_some_and(|gpu| gpu.mode == GpuMode::Sleep),
         },
+        EngineSpec::Native { environment: _ } => EngineBoot::Native,
     }
 }

@@ -31,6 +31,7 @@ use omni_environment::{Builder, Environments, Package, Planner, Sandboxes};
 use omni_node_protocol::launcher::FromLauncher;
 use omni_process::SealedProgram;
 use omni_snapshot::{Limits, Store};
+use omni_weights::Digest;
 use sd_notify::NotifyState;
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -63,6 +64,7 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let (watch, rescan) = Watch::new(&settings, Arc::clone(&store), events.clone())?;
 
     let adopted = Adopted::take_over(&settings, &runtime, &*driver)?;
+    let weights = adopted.weights();
     let (package, gpus) = installed(&settings, &adopted)?;
     let context = StartContext {
         settings: Arc::clone(&settings),
@@ -82,7 +84,8 @@ pub fn run(settings: Settings) -> Result<Ended, LauncherError> {
     let environment = settings.environments();
     let sandboxes = Sandboxes::new(&environment, Arc::clone(&driver), worker);
     let planner = Planner::new(&environment, package, sandboxes.clone());
-    let fetcher = Fetcher::open(&settings, &sandboxes).map_err(at("use the weights of", &settings.cache_dir))?;
+    let fetcher =
+        Fetcher::open(&settings, &sandboxes, &weights).map_err(at("use the weights of", &settings.cache_dir))?;
     let builder = Arc::new(Builder::new(&environment, sandboxes));
     let watch_end = watch.end();
     spawn("watch", move || watch.run())?;
@@ -148,6 +151,11 @@ impl Adopted {
         let found = runtime_dir.list().map_err(at_runtime("list the instances of"))?;
         let ended = adopt(found, &runtime_dir, &mut instances, &zygotes, driver)?;
         Ok(Self { runtime_dir, zygote_dir, instances, zygotes, ended })
+    }
+
+    /// Sets of fetched weights that they have mounted.
+    fn weights(&self) -> BTreeSet<Digest> {
+        self.instances.weights().chain(self.zygotes.weights()).cloned().collect()
     }
 }
 

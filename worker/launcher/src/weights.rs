@@ -13,6 +13,7 @@ use omni_environment::{
 use omni_log::chain;
 use omni_sandbox::Bind;
 use omni_weights::{Cache, Digest, FILES, ORDER, Order, Report, SECRET, WORK};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -43,7 +44,7 @@ impl Stop {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
     }
 
-    fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone().map_or(Ok(()), Err)
     }
 }
@@ -59,10 +60,11 @@ pub(super) struct Fetcher {
 }
 
 impl Fetcher {
-    pub(super) fn open(settings: &Settings, sandboxes: &Sandboxes) -> io::Result<Self> {
+    /// Opens the cache. `in_use`: sets that instances of an earlier launcher have mounted.
+    pub(super) fn open(settings: &Settings, sandboxes: &Sandboxes, in_use: &BTreeSet<Digest>) -> io::Result<Self> {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
         let config = settings.config.weights.clone();
-        let cache = Cache::open(&settings.cache_dir, WEIGHTS_UID, config.cache.bytes(), &boot)?;
+        let cache = Cache::open(&settings.cache_dir, WEIGHTS_UID, config.cache.bytes(), &boot, in_use)?;
         let cpu_millis = Some(processors().saturating_mul(500).max(1000));
         let limits = Limits { memory_bytes: Some(MEMORY), pids: Some(THREADS), cpu_millis };
         Ok(Self {

@@ -19,9 +19,10 @@ use omni_node_protocol::id::{InstanceId, SnapshotDigest};
 use omni_node_protocol::launcher::{StartSpec, ZygoteSpec};
 use omni_node_protocol::zygote::PROTOCOL;
 use omni_process::pidfd;
+use omni_weights::Digest;
 use omni_worker_spec::{WorkerSpec, Zygote as ZygoteJob};
 use serde::{Deserialize, Deserializer, Serialize};
-use sha2::{Digest, Sha256};
+use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -48,14 +49,15 @@ pub(super) struct Generation {
 }
 
 impl Generation {
-    /// `None` for an instance that comes from no zygote. `package`: the package `omni` that it runs; `driver`: the
-    /// driver of the groups of both, for a zygote looks for those of its instances beside its own.
-    pub(super) fn of(spec: &StartSpec, package: &Path, driver: &str) -> Option<Self> {
+    /// `None` for an instance that comes from no zygote. `set`: fetched weights, which its instances have from the zygote;
+    /// `package`: the package `omni` that it runs; `driver`: the driver of the groups of both, for a zygote looks for those
+    /// of its instances beside its own.
+    pub(super) fn of(spec: &StartSpec, set: Option<&Digest>, package: &Path, driver: &str) -> Option<Self> {
         spec.zygote.as_ref()?;
         let mut common = StartSpec { note: String::new(), log_lines_per_second: 0, ..spec.clone() };
         common.instance = InstanceId::parse("000000000000").ok()?;
         // A zygote of another version is not understood by a new worker.
-        let everything = serde_json::to_vec(&(PROTOCOL, package, driver, common)).ok()?;
+        let everything = serde_json::to_vec(&(PROTOCOL, package, driver, common, set)).ok()?;
         let digest = Sha256::digest(everything).iter().map(|byte| format!("{byte:02x}")).collect();
         Some(Self { model: spec.model.clone(), snapshot: spec.snapshot.clone(), digest })
     }
@@ -71,6 +73,9 @@ pub(super) struct ZygoteRecord {
     /// as long as what it has made.
     #[serde(deserialize_with = "known")]
     generation: Option<Generation>,
+    /// Set of fetched weights that it has mounted, and its instances with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    weights: Option<Digest>,
 }
 
 fn known<'de, D: Deserializer<'de>>(record: D) -> Result<Option<Generation>, D::Error> {
@@ -80,6 +85,8 @@ fn known<'de, D: Deserializer<'de>>(record: D) -> Result<Option<Generation>, D::
 /// A zygote, from its beginning to the last of its runtime_dir.
 struct Zygote {
     generation: Option<Generation>,
+    /// Set of fetched weights that it has mounted.
+    weights: Option<Digest>,
     uid: u32,
     phase: Phase,
     /// The end is no failure to be counted: it takes no more callers and was counted for that, or it was stopped.
@@ -147,15 +154,15 @@ impl Zygotes {
     }
 
     /// A new one is being started.
-    pub(super) fn begin(&mut self, id: InstanceId, generation: Generation, uid: u32) {
+    pub(super) fn begin(&mut self, id: InstanceId, generation: Generation, weights: Option<Digest>, uid: u32) {
         let generation = Some(generation);
-        self.living.insert(id, Zygote { generation, uid, phase: Phase::Starting, judged: false });
+        self.living.insert(id, Zygote { generation, weights, uid, phase: Phase::Starting, judged: false });
     }
 
     /// Takes over a zygote of an earlier launcher.
     pub(super) fn adopt(&mut self, id: InstanceId, record: ZygoteRecord, running: Running) -> u32 {
-        let ZygoteRecord { uid, generation, .. } = record;
-        self.living.insert(id, Zygote { generation, uid, phase: Phase::Running(running), judged: false });
+        let ZygoteRecord { worker: _, uid, generation, weights } = record;
+        self.living.insert(id, Zygote { generation, weights, uid, phase: Phase::Running(running), judged: false });
         uid
     }
 
@@ -239,6 +246,11 @@ impl Zygotes {
     pub(super) fn snapshots(&self) -> impl Iterator<Item = &SnapshotDigest> {
         self.living.values().filter_map(|zygote| zygote.generation.as_ref()).map(|generation| &generation.snapshot)
     }
+
+    /// Sets of fetched weights that they have mounted.
+    pub(super) fn weights(&self) -> impl Iterator<Item = &Digest> {
+        self.living.values().filter_map(|zygote| zygote.weights.as_ref())
+    }
 }
 
 fn pause(count: u32) -> Duration {
@@ -296,7 +308,8 @@ impl ZygoteStart {
         let begin = || -> Result<Running, StartError> {
             let pidfd = pidfd::open(pid).map_err(|errno| StartError::Spawn(errno.into()))?;
             let worker = RecordedWorker::of(pid).map_err(StartError::Record)?;
-            let record = ZygoteRecord { worker, uid: start.uid, generation: Some(generation) };
+            let (uid, weights) = (start.uid, start.set.clone());
+            let record = ZygoteRecord { worker, uid, generation: Some(generation), weights };
             // Only a worker with a record gets its specification.
             start.context.runtime_dir.record(id, &record).map_err(StartError::Record)?;
             start.context.driver.enter(&own, pid.as_raw())?;
@@ -333,32 +346,42 @@ mod tests {
         StartSpec { zygote: Some(ZygoteSpec::default()), ..serde_json::from_value(text).unwrap() }
     }
 
+    fn set() -> Digest {
+        Digest::parse(&"5".repeat(64)).unwrap()
+    }
+
     #[test]
     fn a_generation_is_all_that_its_instances_have_in_common() {
         let generation =
-            |spec: &StartSpec, package: &str| Generation::of(spec, Path::new(package), "cgroupfs").unwrap();
+            |spec: &StartSpec, package: &str| Generation::of(spec, None, Path::new(package), "cgroupfs").unwrap();
         let one = spec(1);
         let other_id = StartSpec { instance: InstanceId::parse("ba9876543210").unwrap(), ..one.clone() };
         assert_eq!(generation(&one, "/omni"), generation(&other_id, "/omni"));
         assert_ne!(generation(&one, "/omni"), generation(&one, "/newer"));
-        assert_ne!(generation(&one, "/omni"), Generation::of(&one, Path::new("/omni"), "systemd").unwrap());
+        let other = |set, driver| Generation::of(&one, set, Path::new("/omni"), driver).unwrap();
+        assert_ne!(generation(&one, "/omni"), other(None, "systemd"));
+        assert_ne!(generation(&one, "/omni"), other(Some(&set()), "cgroupfs"), "its weights come with the zygote");
         assert_ne!(generation(&one, "/omni"), generation(&spec(2), "/omni"));
         assert_ne!(generation(&one, "/omni"), generation(&StartSpec { memory_bytes: 2, ..one.clone() }, "/omni"));
-        assert_eq!(Generation::of(&StartSpec { zygote: None, ..one }, Path::new("/omni"), "cgroupfs"), None);
+        assert_eq!(Generation::of(&StartSpec { zygote: None, ..one }, None, Path::new("/omni"), "cgroupfs"), None);
     }
 
     /// A launcher that cannot read a record ends the zygote, and with it every instance that came from it.
     #[test]
     fn a_record_is_small_and_is_read_by_other_versions() {
         let worker = RecordedWorker::of(Pid::this()).unwrap();
-        let generation = Generation::of(&spec(100 * 1024), Path::new("/omni"), "cgroupfs");
-        let record = ZygoteRecord { worker: worker.clone(), uid: 7, generation };
+        let generation = Generation::of(&spec(100 * 1024), Some(&set()), Path::new("/omni"), "cgroupfs");
+        let record = ZygoteRecord { worker: worker.clone(), uid: 7, generation, weights: Some(set()) };
         let text = serde_json::to_string(&record).unwrap();
         assert!(text.len() < 1024, "{}", text.len());
         assert_eq!(serde_json::from_str::<ZygoteRecord>(&text).unwrap(), record);
         let mut other: serde_json::Value = serde_json::from_str(&text).unwrap();
         other["generation"] = serde_json::json!({"protocol": 1, "package": "/omni", "spec": spec(1)});
         let read: ZygoteRecord = serde_json::from_value(other).unwrap();
-        assert_eq!(read, ZygoteRecord { worker, uid: 7, generation: None });
+        assert_eq!(read, ZygoteRecord { worker, uid: 7, generation: None, weights: Some(set()) });
+        // A launcher that recorded no weights wrote this one.
+        let mut older: serde_json::Value = serde_json::from_str(&text).unwrap();
+        older.as_object_mut().unwrap().remove("weights");
+        assert_eq!(serde_json::from_value::<ZygoteRecord>(older).unwrap().weights, None);
     }
 }

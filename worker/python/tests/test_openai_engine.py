@@ -438,6 +438,14 @@ def test_a_server_that_does_not_start(start, command, code, message):
     assert engine.wait() == code
 
 
+def test_an_answer_that_is_no_stream_says_so(server):
+    engine, link = server()
+    assert failure(link, 1, chat({"status": 200, "body": {"choices": []}}))[:2] == (RAISED, 500)
+    engine.await_log("has the content-type `application/json`, not `text/event-stream`")
+    refused = failure(link, 2, chat({"status": 200, "body": {"error": {"message": "no", "code": 400}}}))
+    assert refused == (HANDLER, 400, "no", None)
+
+
 def test_the_health_check_asks_the_server(server):
     engine, link = server()
     engine.await_true(lambda: link.check(1) == "" and link.metrics, "a report of metrics, which may come at any time")

@@ -23,7 +23,7 @@ from omni.testing import TestClient
 
 ROOT = Path(__file__).parents[3]
 RECIPES = ROOT / "docs" / "recipes"
-EXAMPLES = {"chat": "chat", "embeddings": "embeddings", "transcription": "speech", "image": "thumbnail"}
+EXAMPLES = {"chat": "llama", "embeddings": "embeddings", "transcription": "speech", "image": "thumbnail"}
 """Examples by the recipes that have their packages."""
 BLOCK = re.compile(r"^`([\w./]+)`[^\n]*:\n\n```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OUTPUT = re.compile(r"^Output:\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -116,25 +116,6 @@ def test_the_model_of_a_recipe_refuses_a_clients_mistakes(page, tmp_path):
                 answer = connection.getresponse()
                 told = json.loads(answer.read())
             assert (answer.status, told["error"]["param"]) == (400, parameter), (told, log.read_text())
-
-
-def test_the_example_of_the_readme_streams_an_answer(tmp_path):
-    pytest.importorskip("openai")
-    for name in ("jinja2", "markupsafe"):  # for the template, which a node renders by itself
-        module = pytest.importorskip(name)
-        (tmp_path / name).symlink_to(Path(module.__file__).parent)
-    (code,) = re.findall(r"^```python\n(from openai.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
-    command = [interpreter("chat"), "-m", "omni", "run", str(ROOT / "models" / "chat"), "--port", "0"]
-    environment = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join([ENVIRONMENT["PYTHONPATH"], str(tmp_path)])}
-    run = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        port = await_line(run.stdout, "/ai/run/chat").split(":")[2].split("/")[0]
-        client = [sys.executable, "-c", code.replace(":8080", f":{port}")]
-        told = subprocess.run(client, capture_output=True, text=True, timeout=240)
-        assert "Paris" in told.stdout, told.stderr
-    finally:
-        run.kill()
-        run.communicate(timeout=20)
 
 
 @pytest.mark.parametrize("page", EXAMPLES)

@@ -124,6 +124,7 @@ def test_parsers_are_those_of_the_node(known, more, file):
         ("[batching]\nisolate = true\n", "`batching.isolate` (line 2): batches of one request are not divided"),
         ("[batching]\nmax = 4\n[scaling]\nconcurrency = 2\n", "`scaling.concurrency` (line 4): batches of "),
         ("[runtime]\nengine = 'openai'\n", "`runtime.engine` (line 2): only a node starts the server"),
+        ("[runtime]\nengine = 'native'\n", '`runtime.engine` (line 2): only a node has engine = "native": serve '),
     ],
 )
 def test_a_manifest_that_a_node_refuses(tmp_path, text, message):
@@ -144,10 +145,17 @@ def test_all_problems_are_reported(tmp_path):
 
 @manifest_is_read
 def test_manifests_of_the_models_here_are_taken():
-    found = [*ROOT.glob("models/*/omni.toml")]
+    found = {path.parent.name: path.parent for path in ROOT.glob("models/*/omni.toml")}
     assert len(found) > 3
-    for path in found:
-        manifest.read(path.parent)
+    for name in ("chat", "llama"):
+        directory = found.pop(name)
+        refusal = r"^[^\n]+/omni\.toml: `runtime\.engine` \(line \d+\): only a node [^\n]+$"
+        with pytest.raises(manifest.ManifestError, match=refusal):
+            manifest.read(directory)
+        with pytest.raises(RuntimeError, match=refusal), TestClient(directory):
+            pass
+    for directory in found.values():
+        manifest.read(directory)
 
 
 @manifest_is_read

@@ -1,15 +1,16 @@
 //! The folder of a model's weights: opened beneath one that the operator lists, wherever links in it lead.
 //!
-//! Called by [`super::root`] and, with the model's user, by [`super::child`]. Nothing else of the node opens it: a file
-//! system that does not answer holds up this process alone, which is killed when its start has taken too long.
+//! Called by [`super::root`] and, with the model's user, by [`super::child`]: a file system that does not answer holds up
+//! their process alone, which is killed when its start has taken too long. A launcher that checks a folder before that
+//! does so in another process, which it kills as well.
 
 use super::mount::{Mount, READ_ONLY};
 use super::step::{Step, StepError};
 use crate::spec::Weights;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
-use nix::sys::stat::Mode;
-use nix::unistd::{AccessFlags, access};
+use nix::sys::stat::{Mode, fstat};
+use nix::unistd::{AccessFlags, access, geteuid};
 use omni_dir::retry;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -34,14 +35,30 @@ enum Unusable {
 
 /// The folder as a mount, read-only, attached nowhere.
 pub(super) fn mount(weights: &Weights) -> Result<Mount, StepError> {
+    let dir = opened(weights)?;
+    Mount::copy_of(dir, c".", READ_ONLY).step(|| format!("mount the folder of the model's weights at {WEIGHTS}"))
+}
+
+/// Checks whether an instance could have its weights in the folder, before there is one. A model's user owns nothing on the
+/// node, so the rights of all others are its own; only root can tell, since it may open every folder.
+///
+/// # Errors
+/// The reason for which there would be no start.
+pub fn check(weights: &Weights) -> Result<(), StepError> {
+    let dir = opened(weights)?;
+    let mode = fstat(&dir).map_err(Unusable::Other).step(|| step(weights))?.st_mode;
+    let is_closed = geteuid().is_root() && !Mode::from_bits_truncate(mode).contains(Mode::S_IXOTH);
+    if is_closed { Err(Unusable::Closed).step(|| step(weights)) } else { Ok(()) }
+}
+
+fn opened(weights: &Weights) -> Result<OwnedFd, StepError> {
     let unusable = |errno| match errno {
         Errno::ENOENT => Unusable::Missing,
         Errno::ENOTDIR => Unusable::NoFolder,
         Errno::EXDEV => Unusable::LeadsOut(weights.folder.clone()),
         errno => Unusable::Other(errno),
     };
-    let dir = open(&weights.folder, &weights.below).map_err(unusable).step(|| step(weights))?;
-    Mount::copy_of(dir, c".", READ_ONLY).step(|| format!("mount the folder of the model's weights at {WEIGHTS}"))
+    open(&weights.folder, &weights.below).map_err(unusable).step(|| step(weights))
 }
 
 /// Checks that this process, which has the model's user by now, can reach the content of the folder.

@@ -55,6 +55,9 @@ struct Arguments {
     /// Set by the launcher for the process that watches the models folder: files and bytes of a snapshot.
     #[arg(long, hide = true, value_name = "FILES:BYTES")]
     watcher: Option<String>,
+    /// Set by the launcher for a process that looks at a folder of weights: one that the operator lists, and the path in it.
+    #[arg(long, hide = true, num_args = 2, allow_hyphen_values = true, value_names = ["FOLDER", "PATH"])]
+    look: Vec<OsString>,
 }
 
 fn main() -> ExitCode {
@@ -68,6 +71,9 @@ fn main() -> ExitCode {
             },
             |()| ExitCode::SUCCESS,
         );
+    }
+    if let [folder, below] = arguments.look.as_slice() {
+        return omni_launcher::look(folder, below).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
     }
     if let Some(bounds) = arguments.watcher.clone() {
         return watcher(arguments, &bounds).map_or_else(

@@ -30,9 +30,10 @@ fn existing_models_are_reported_first_then_changes() {
     assert_eq!(heard.pop(), Some(FromLauncher::Scanned));
     let mut told: Vec<String> = heard
         .iter()
-        .map(|message| match message {
-            FromLauncher::Model { name, manifest, .. } => format!("{name}: {manifest:?}"),
-            FromLauncher::ModelRefused { name, message, .. } => format!("{name}: {message}"),
+        .filter_map(|message| match message {
+            FromLauncher::Model { name, manifest, .. } => Some(format!("{name}: {manifest:?}")),
+            FromLauncher::ModelRefused { name, message, .. } => Some(format!("{name}: {message}")),
+            FromLauncher::WeightsCounts(_) => None,
             other => panic!("{other:?}"),
         })
         .collect();

@@ -225,9 +225,14 @@ impl Scheduler {
         recv_packet_no_fds(&self.socket).expect("a message in time")
     }
 
-    /// The connection was ended by the launcher.
+    /// Waits for the end of the connection; messages before it are passed over. False: it goes on.
     pub(crate) fn is_closed(&self) -> bool {
-        matches!(recv_packet_no_fds::<FromLauncher>(&self.socket), Err(PacketError::Closed))
+        loop {
+            match recv_packet_no_fds::<FromLauncher>(&self.socket) {
+                Ok(_) => {}
+                Err(error) => return matches!(error, PacketError::Closed),
+            }
+        }
     }
 
     /// Messages up to one that fits, which is the last.

@@ -2,7 +2,7 @@
 
 use crate::digest::Digest;
 use omni_config::Source;
-use omni_config::node::Weights;
+use omni_config::node::{SecretFile, Weights};
 use omni_node_protocol::launcher::WeightsRequest;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -33,6 +33,9 @@ pub struct Order {
     pub endpoint: Option<String>,
     /// Region of the store.
     pub region: Option<String>,
+    /// Name of the credential that requests are authorised with, for messages.
+    #[serde(default)]
+    pub credential: Option<String>,
     /// Further hosts that the server may redirect to.
     pub redirects: Vec<String>,
     /// Hosts that may have private addresses.
@@ -81,6 +84,10 @@ impl Order {
             files,
             endpoint: rule.endpoint.clone(),
             region: rule.region.clone(),
+            credential: rule.credential.as_ref().map(|secret| match secret {
+                SecretFile::Path(path) => path.display().to_string(),
+                SecretFile::Credential(name) => name.clone(),
+            }),
             redirects: rule.redirect_hosts(&source),
             private_hosts: config.private_hosts.iter().map(ToString::to_string).collect(),
             authorities: None,

@@ -8,6 +8,9 @@ use std::fmt::{self, Write};
 /// Bytes for one fuel.
 const BYTES: u64 = 64;
 
+/// Cost of an item of a container beside its text, in bytes.
+const ITEM: u64 = 128;
+
 /// Deepest container.
 const MAX_DEPTH: usize = 256;
 
@@ -41,10 +44,10 @@ pub(crate) fn append(state: &State, text: &mut String, value: &Value) -> Result<
         text.push_str(value);
         return Ok(());
     }
-    let limit = remaining(state);
-    let mut bounded = Bounded { text, limit };
+    let mut bounded = Bounded { text, items: 0, limit: remaining(state) };
     let written = if is_container(value) { repr(&mut bounded, value, 0) } else { plain(&mut bounded, value) };
-    written.map_err(|_| exhausted(state))
+    written.map_err(|_| exhausted(state))?;
+    state.consume_fuel(bounded.items / BYTES)
 }
 
 fn is_container(value: &Value) -> bool {
@@ -76,7 +79,7 @@ fn repr(out: &mut Bounded<'_>, value: &Value, depth: usize) -> fmt::Result {
     if value.kind() == ValueKind::Map {
         out.write_char('{')?;
         for (at, (key, item)) in object.try_iter_pairs().into_iter().flatten().enumerate() {
-            out.write_str(if at > 0 { ", " } else { "" })?;
+            out.next(at)?;
             repr(out, &key, depth + 1)?;
             out.write_str(": ")?;
             repr(out, &item, depth + 1)?;
@@ -87,7 +90,7 @@ fn repr(out: &mut Bounded<'_>, value: &Value, depth: usize) -> fmt::Result {
     out.write_char(if tuple { '(' } else { '[' })?;
     let mut count = 0;
     for item in object.try_iter().into_iter().flatten() {
-        out.write_str(if count > 0 { ", " } else { "" })?;
+        out.next(count)?;
         repr(out, &item, depth + 1)?;
         count += 1;
     }
@@ -100,29 +103,35 @@ fn repr(out: &mut Bounded<'_>, value: &Value, depth: usize) -> fmt::Result {
 
 fn quoted(out: &mut Bounded<'_>, text: &str) -> fmt::Result {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let is_plain = |c: char| c != '\\' && c != quote && is_printable(c);
     out.write_char(quote)?;
-    for c in text.chars() {
-        match c {
-            '\\' => out.write_str("\\\\")?,
-            '\n' => out.write_str("\\n")?,
-            '\r' => out.write_str("\\r")?,
-            '\t' => out.write_str("\\t")?,
-            _ if c == quote => write!(out, "\\{c}")?,
-            _ if is_printable(c) => out.write_char(c)?,
-            _ => match u32::from(c) {
+    let mut rest = text;
+    loop {
+        let (plain, other) = rest.split_at(rest.find(|c| !is_plain(c)).unwrap_or(rest.len()));
+        out.write_str(plain)?;
+        let mut chars = other.chars();
+        match chars.next() {
+            None => break,
+            Some('\n') => out.write_str("\\n")?,
+            Some('\r') => out.write_str("\\r")?,
+            Some('\t') => out.write_str("\\t")?,
+            Some(c) if c == '\\' || c == quote => write!(out, "\\{c}")?,
+            Some(c) => match u32::from(c) {
                 code @ 0..=0xff => write!(out, "\\x{code:02x}")?,
                 code @ 0x100..=0xffff => write!(out, "\\u{code:04x}")?,
                 code => write!(out, "\\U{code:08x}")?,
             },
         }
+        rest = chars.as_str();
     }
     out.write_char(quote)
 }
 
 /// Python's `str.isprintable`, without characters that Unicode has not assigned.
 fn is_printable(c: char) -> bool {
-    !c.is_control()
-        && !matches!(c,
+    matches!(c, ' '..='~')
+        || !c.is_control()
+            && !matches!(c,
             '\u{a0}' | '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{1680}' | '\u{180e}'
             | '\u{2000}'..='\u{200f}' | '\u{2028}'..='\u{202f}' | '\u{205f}'..='\u{206f}' | '\u{3000}'
             | '\u{e000}'..='\u{f8ff}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0001}'..='\u{e007f}')
@@ -131,12 +140,23 @@ fn is_printable(c: char) -> bool {
 /// Text with a limit.
 struct Bounded<'a> {
     text: &'a mut String,
+    /// Cost of the items of containers so far.
+    items: u64,
+    /// Bytes of text and items together.
     limit: u64,
+}
+
+impl Bounded<'_> {
+    /// Begins an item of a container that has `before` others before it.
+    fn next(&mut self, before: usize) -> fmt::Result {
+        self.items += ITEM;
+        self.write_str(if before > 0 { ", " } else { "" })
+    }
 }
 
 impl Write for Bounded<'_> {
     fn write_str(&mut self, piece: &str) -> fmt::Result {
-        if (self.text.len() + piece.len()) as u64 > self.limit {
+        if (self.text.len() + piece.len()) as u64 + self.items > self.limit {
             return Err(fmt::Error);
         }
         self.text.push_str(piece);

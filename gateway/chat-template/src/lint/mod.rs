@@ -50,8 +50,13 @@ pub fn lint(source: &TemplateSource<'_>) -> Result<Vec<Finding>, LoadError> {
     }
     for shape in shapes::all() {
         let name = template.variant_name(&shape.chat);
-        for (severity, line, message) in check(&template, &shape) {
+        let rendered = template.verbose(&shape.chat, NOW);
+        let endless = matches!(rendered, Err(RenderError::OutOfFuel { .. }));
+        for (severity, line, message) in check(rendered, &shape) {
             found.entry((severity, name, line, message)).or_default().push(shape.name);
+        }
+        if endless {
+            break; // the others would take as long
         }
     }
     let findings = found.into_iter().rev();
@@ -62,8 +67,8 @@ pub fn lint(source: &TemplateSource<'_>) -> Result<Vec<Finding>, LoadError> {
 
 type Problem = (Severity, Option<usize>, String);
 
-fn check(template: &ChatTemplate, shape: &Shape) -> Vec<Problem> {
-    match template.verbose(&shape.chat, NOW) {
+fn check(rendered: Result<Rendered, RenderError>, shape: &Shape) -> Vec<Problem> {
+    match rendered {
         Ok(rendered) => problems(shape, &rendered),
         Err(RenderError::Refused { message, line }) => {
             vec![(Severity::Warning, Some(line).filter(|line| *line > 0), format!("refused: {message}"))]

@@ -115,8 +115,14 @@ fn arguments(call: usize, text: &str) -> Delta {
 }
 
 fn token(text: &str, logprob: Option<f32>) -> TokenInfo {
-    let top = vec![Alternative { text: "Ho".into(), logprob: -3.5 }];
-    TokenInfo { text: text.into(), id: Some(7), logprob, top: if logprob.is_some() { top } else { vec![] } }
+    let top = vec![Alternative { text: "Ho".into(), bytes: None, logprob: -3.5 }];
+    TokenInfo {
+        text: text.into(),
+        bytes: None,
+        id: Some(7),
+        logprob,
+        top: if logprob.is_some() { top } else { vec![] },
+    }
 }
 
 fn usage() -> Usage {

@@ -80,7 +80,8 @@ fn usage_of_the_engine_stands_before_that_of_the_node() {
 
 #[test]
 fn tokens_leave_with_the_last_of_their_text() {
-    let token = |text: &str| TokenInfo { text: text.to_owned(), id: None, logprob: Some(-1.0), top: Vec::new() };
+    let token =
+        |text: &str| TokenInfo { text: text.to_owned(), bytes: None, id: None, logprob: Some(-1.0), top: Vec::new() };
     let mut guard = guard(&["xyz"], None);
     let mut texts = Vec::new();
     for text in ["a", "x", "y", "b", "x", "yz"] {

@@ -83,16 +83,16 @@ impl Upload {
     /// An upload, and the model's end of it.
     ///
     /// # Errors
-    /// The node has no descriptors left.
+    /// The share has as many uploads as it may, or the node has no descriptors left.
     pub fn new(body: Incoming, transfer: Transfer, share: &Arc<BudgetShare>) -> Result<(Self, BodySocket), Failure> {
-        let permit = share.upload().ok_or(Failure::NodeBusy)?;
+        let permit = share.upload().ok_or(Failure::UploadsFull)?;
         let pair = || -> io::Result<_> {
             let (ours, mut theirs) = std::os::unix::net::UnixStream::pair()?;
             ours.set_nonblocking(true)?;
             theirs.write_all(&[0])?; // see the header of this file
             Ok((UnixStream::from_std(ours)?, theirs.into()))
         };
-        let (to, socket) = pair().map_err(|_| Failure::NodeBusy)?;
+        let (to, socket) = pair().map_err(|_| Failure::UploadsFull)?;
         let (sent, request_sent) = oneshot::channel();
         Ok((Self { body, to, transfer, request_sent, permit }, BodySocket { socket, sent }))
     }
@@ -179,7 +179,7 @@ async fn bypass_hyper(
     // Hyper has the response say that the connection ends once `body` is dropped: it is kept for as long as the connection may continue.
     if hand_over {
         drop(body);
-        handoff.give_to_model(&socket).map_err(|_| Failure::NodeBusy)?;
+        handoff.give_to_model(&socket).map_err(|_| Failure::UploadsFull)?;
         // The model may have closed its end: its response counts.
         if reads && send_socket(&to, &socket).await.is_ok() {
             tokio::select! {
@@ -206,7 +206,7 @@ fn next(body: &mut Incoming, handoff: &RawBodyHandoff, context: &mut Context<'_>
         // In this order: the socket is provided only after hyper has yielded all that it had read.
         Poll::Pending => match std::task::ready!(handoff.poll_socket(context)) {
             Ok(socket) => Ok(Next::Socket(socket)),
-            Err(_) => Err(Failure::NodeBusy), // no descriptors left
+            Err(_) => Err(Failure::UploadsFull), // no descriptors left
         },
     })
 }

@@ -23,9 +23,28 @@ pub(super) struct ReadDeadlines {
 #[derive(Debug, Default)]
 struct Deadlines {
     /// Deadlines of incomplete responses without reserved memory: streams, and small ones over HTTP/2.
-    open: Vec<Instant>,
+    open: Vec<Open>,
     /// The latest of the whole responses in memory.
     whole: Option<Instant>,
+    /// End of the listener.
+    end: Option<Instant>,
+    /// Responses so far.
+    count: u64,
+}
+
+/// Deadline of an incomplete response.
+#[derive(Debug)]
+struct Open {
+    number: u64,
+    at: Instant,
+    /// Time from the end of the listener.
+    after_end: Option<Duration>,
+}
+
+impl Open {
+    fn end(&mut self, end: Instant) {
+        self.at = self.after_end.map_or(self.at, |after| self.at.min(end + after));
+    }
 }
 
 impl ReadDeadlines {
@@ -37,7 +56,7 @@ impl ReadDeadlines {
         let deadlines = self.deadlines.lock().unwrap_or_else(PoisonError::into_inner);
         // A response that is read ends by itself at its deadline: only an unread one stays beyond it.
         let whole = deadlines.whole.filter(|_| self.reader.has_unread());
-        deadlines.open.iter().copied().chain(whole).min()
+        deadlines.open.iter().map(|open| open.at).chain(whole).min()
     }
 
     /// Returns true while a large response to this client is in memory.
@@ -51,8 +70,15 @@ impl ReadDeadlines {
         self.reader.is_evicted(context)
     }
 
-    /// Adds the deadline of a response. Returns it when it is to be removed with the response's body.
-    pub(super) fn add(&self, ReadDeadline { at, permit }: ReadDeadline) -> Option<Instant> {
+    /// Brings deadlines forward that depend on the end of the listener.
+    pub(super) fn end(&self, now: Instant) {
+        let mut deadlines = self.deadlines.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = *deadlines.end.get_or_insert(now);
+        deadlines.open.iter_mut().for_each(|open| open.end(end));
+    }
+
+    /// Adds the deadline of a response. Returns its number when it is to be removed with the response's body.
+    pub(super) fn add(&self, ReadDeadline { at, after_end, permit }: ReadDeadline) -> Option<u64> {
         let mut deadlines = self.deadlines.lock().unwrap_or_else(PoisonError::into_inner);
         let at = at + GRACE;
         if let Some(permit) = permit {
@@ -61,15 +87,19 @@ impl ReadDeadlines {
             permit.assign(&self.reader);
             None
         } else {
-            deadlines.open.push(at);
+            deadlines.count += 1;
+            let number = deadlines.count;
+            let mut open = Open { number, at, after_end };
+            deadlines.end.inspect(|end| open.end(*end));
+            deadlines.open.push(open);
             self.open.fetch_add(1, Ordering::Relaxed);
-            Some(at)
+            Some(number)
         }
     }
 
-    pub(super) fn remove(&self, at: Instant) {
+    pub(super) fn remove(&self, number: u64) {
         let mut deadlines = self.deadlines.lock().unwrap_or_else(PoisonError::into_inner);
-        let position = deadlines.open.iter().position(|open| *open == at);
+        let position = deadlines.open.iter().position(|open| open.number == number);
         position.map(|position| deadlines.open.swap_remove(position));
         self.open.fetch_sub(1, Ordering::Relaxed);
     }

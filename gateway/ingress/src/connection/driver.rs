@@ -84,6 +84,7 @@ pub(super) async fn drive<C: HttpConnection>(
                 ListenerPhase::HandingOver(_) if !is_tcp => ListenerPhase::ClosingAfterResponse,
                 change => change,
             });
+            state.deadlines.end(Instant::now().into_std());
             if matches!(end, ListenerPhase::ClosingAfterResponse) {
                 state.end.close_after_next_response();
             }

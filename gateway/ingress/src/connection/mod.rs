@@ -214,7 +214,8 @@ fn says_close(headers: &HeaderMap) -> bool {
 /// flows.
 fn read_deadline<S>(response: &mut Response<ResponseBody<S>>, version: Version) -> Option<ReadDeadline> {
     let can_stay = version == Version::HTTP_2 && matches!(response.body(), ResponseBody::Pieces(_));
-    let default = || can_stay.then(|| ReadDeadline { at: (Instant::now() + UNREAD).into_std(), permit: None });
+    let default =
+        || can_stay.then(|| ReadDeadline { at: (Instant::now() + UNREAD).into_std(), after_end: None, permit: None });
     response.extensions_mut().remove::<ReadDeadline>().or_else(default)
 }
 

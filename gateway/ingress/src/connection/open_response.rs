@@ -6,15 +6,14 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 /// Body of a response, which keeps its request open.
 #[derive(Debug)]
 pub(super) struct OpenResponse<S> {
     body: ResponseBody<S>,
     request: OpenRequest,
-    /// Deadline to remove at the end.
-    deadline: Option<Instant>,
+    /// Number of the deadline to remove at the end.
+    deadline: Option<u64>,
     /// Only the end of the connection ends the body (HTTP/1.0), so that a failed one has to be cut.
     ends_with_connection: bool,
     /// Dropped once the response was written.

@@ -91,6 +91,49 @@ async fn an_idle_http2_connection_is_cut_when_its_client_ignores_the_goaway() {
     assert!((LIMITS.header_timeout..most).contains(&begun.elapsed()), "after {:?}", begun.elapsed());
 }
 
+/// Bytes without end.
+struct Endless;
+
+impl Body for Endless {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Infallible>>> {
+        std::task::Poll::Ready(Some(Ok(hyper::body::Frame::data(Bytes::from_static(&[0; 1024])))))
+    }
+}
+
+/// The client reads nothing of a response that has an hour, from a listener that a successor takes over after a while.
+#[tokio::test(start_paused = true)]
+async fn a_response_that_is_not_read_ends_a_while_after_its_listener() {
+    use tokio::io::AsyncWriteExt;
+    const HOUR: Duration = Duration::from_secs(3600);
+    for (after_end, expected) in [(Some(Duration::from_secs(120)), 720), (Some(2 * HOUR), 3600), (None, 3600)] {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let (phases, phase) = watch::channel(ListenerPhase::Accepting);
+        let handler = move |_| async move {
+            let mut response = Response::new(ResponseBody::Stream(Endless));
+            let at = (Instant::now() + HOUR).into_std();
+            response.extensions_mut().insert(ReadDeadline { at, after_end, permit: None });
+            response
+        };
+        let serving = tokio::spawn(async move {
+            let stream = ClientStream::Forwarded { stream: theirs, admitted: false };
+            serve_connection(stream, &config(), phase, handler).await;
+        });
+        let asked = Instant::now();
+        ours.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        phases.send_replace(ListenerPhase::ClosingAfterResponse);
+        tokio::time::timeout(2 * HOUR, serving).await.expect("an end").unwrap();
+        let after = asked.elapsed().as_secs();
+        assert!((expected..expected + 10).contains(&after), "{after_end:?}: after {after} s");
+    }
+}
+
 /// The client answers pings, and opens a window for the response, or none. A client that reads it is closed as any idle one.
 #[tokio::test(start_paused = true)]
 async fn a_small_response_over_http2_is_not_kept_for_a_client_that_never_reads_it() {

@@ -32,7 +32,7 @@ struct TopLogprob<'a> {
     token: &'a str,
     /// Natural logarithm of the probability.
     logprob: f32,
-    /// Bytes of the text.
+    /// Bytes of the token, which may be a part of a character.
     bytes: &'a [u8],
 }
 
@@ -49,14 +49,15 @@ impl<'a> ChatLogprobs<'a> {
 impl<'a> TokenLogprob<'a> {
     /// A token with its alternatives.
     pub(crate) fn new(token: &'a TokenInfo) -> Self {
-        let top = |alternative: &'a Alternative| TopLogprob::new(&alternative.text, Some(alternative.logprob));
-        Self { token: TopLogprob::new(&token.text, token.logprob), top_logprobs: token.top.iter().map(top).collect() }
+        let top = |other: &'a Alternative| TopLogprob::new(&other.text, other.bytes.as_deref(), Some(other.logprob));
+        let of = TopLogprob::new(&token.text, token.bytes.as_deref(), token.logprob);
+        Self { token: of, top_logprobs: token.top.iter().map(top).collect() }
     }
 }
 
 impl<'a> TopLogprob<'a> {
-    fn new(text: &'a str, logprob: Option<f32>) -> Self {
+    fn new(text: &'a str, bytes: Option<&'a [u8]>, logprob: Option<f32>) -> Self {
         let logprob = logprob.filter(|logprob| logprob.is_finite()).unwrap_or(NO_LOGPROB);
-        Self { token: text, logprob, bytes: text.as_bytes() }
+        Self { token: text, logprob, bytes: bytes.unwrap_or(text.as_bytes()) }
     }
 }

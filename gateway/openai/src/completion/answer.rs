@@ -43,10 +43,10 @@ struct TextChoice<'a> {
 pub(crate) struct TextLogprobs<'a> {
     /// Tokens.
     tokens: Vec<&'a str>,
-    /// Natural logarithms of their probabilities.
-    token_logprobs: Vec<f32>,
+    /// Natural logarithms of their probabilities; `null` for the first token of a repeated prompt.
+    token_logprobs: Vec<Option<f32>>,
     /// Most probable tokens at each position.
-    top_logprobs: Vec<BTreeMap<&'a str, f32>>,
+    top_logprobs: Vec<Option<BTreeMap<&'a str, f32>>>,
     /// Place of each token in the text, in characters.
     text_offset: Vec<usize>,
 }
@@ -79,15 +79,17 @@ impl<'a> TextChoice<'a> {
 }
 
 impl<'a> TextLogprobs<'a> {
-    /// Log probabilities of these tokens, `None` where there are none. `offset` is that of the first, and of the one after the last.
+    /// Log probabilities of these tokens, `None` where there are none. `offset` is that of the first, and of the one after
+    /// the last. A text that begins with a token without one is a repeated prompt, whose first token has none.
     pub(crate) fn new(tokens: &'a [TokenInfo], offset: &mut usize) -> Option<Self> {
-        let finite = |logprob: Option<f32>| logprob.filter(|logprob| logprob.is_finite()).unwrap_or(NO_LOGPROB);
+        let finite = |logprob: f32| if logprob.is_finite() { logprob } else { NO_LOGPROB };
         let mut logprobs = Self::default();
         for token in tokens {
-            let top = token.top.iter().map(|top| (top.text.as_str(), finite(Some(top.logprob))));
+            let has_none = *offset == 0 && token.logprob.is_none();
+            let top = token.top.iter().map(|top| (top.text.as_str(), finite(top.logprob)));
             logprobs.tokens.push(&token.text);
-            logprobs.token_logprobs.push(finite(token.logprob));
-            logprobs.top_logprobs.push(top.collect());
+            logprobs.token_logprobs.push((!has_none).then(|| token.logprob.map_or(NO_LOGPROB, finite)));
+            logprobs.top_logprobs.push((!has_none).then(|| top.collect()));
             logprobs.text_offset.push(*offset);
             *offset += token.text.chars().count();
         }

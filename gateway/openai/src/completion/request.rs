@@ -116,6 +116,16 @@ pub struct CompletionRequest {
 /// # Errors
 /// A body that is not of the form, or a parameter that cannot be honoured.
 pub fn completion_request(json: &[u8]) -> Result<GenerationRequest, InvalidRequest> {
+    let request = body::parse::<CompletionRequest>(json, UNSUPPORTED)?.into_generation()?;
+    check_echo(&request)?;
+    Ok(request)
+}
+
+/// Reads the body of a request to an engine that computes the log probabilities of a repeated prompt.
+///
+/// # Errors
+/// A body that is not of the form, or a parameter that cannot be honoured.
+pub fn scoring_completion_request(json: &[u8]) -> Result<GenerationRequest, InvalidRequest> {
     body::parse::<CompletionRequest>(json, UNSUPPORTED)?.into_generation()
 }
 
@@ -146,7 +156,6 @@ impl CompletionRequest {
         let prompts = prompts(self.prompt, choices)?;
         let logprobs = bounds::within("logprobs", self.logprobs, 0..=MOST_LOGPROBS)?;
         let echo = self.echo.unwrap_or(false);
-        check_echo(echo, logprobs, &prompts)?;
         let stream = self.stream.unwrap_or(false);
         Ok(GenerationRequest {
             model: self.model,
@@ -179,12 +188,12 @@ fn prompts(inputs: Inputs, choices: u32) -> Result<Vec<Prompt>, InvalidRequest> 
     prompts.collect()
 }
 
-fn check_echo(echo: bool, logprobs: Option<u8>, prompts: &[Prompt]) -> Result<(), InvalidRequest> {
-    if echo && logprobs.is_some() {
+fn check_echo(request: &GenerationRequest) -> Result<(), InvalidRequest> {
+    if request.echo && request.logprobs.is_some() {
         let message = "`echo` is not supported with `logprobs`: the prompt has no log probabilities";
         return Err(InvalidRequest::unsupported("echo", message));
     }
-    if echo && prompts.iter().any(|prompt| matches!(prompt, Prompt::Tokens(_))) {
+    if request.echo && request.prompts.iter().any(|prompt| matches!(prompt, Prompt::Tokens(_))) {
         return Err(InvalidRequest::unsupported("echo", "`echo` is not supported with token ids"));
     }
     Ok(())

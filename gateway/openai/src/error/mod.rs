@@ -78,6 +78,7 @@ fn code(failure: &Failure) -> Option<&'static str> {
         | Failure::BodyTooLarge { .. }
         | Failure::QueueFull { .. }
         | Failure::NodeBusy
+        | Failure::UploadsFull
         | Failure::UsageNotKept
         | Failure::AnswerNotKept
         | Failure::CannotStart { .. }

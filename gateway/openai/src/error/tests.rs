@@ -31,6 +31,7 @@ fn the_failure_table() {
         Failure::BodyTooLarge { limit: 1024 },
         Failure::QueueFull { retry_after },
         Failure::NodeBusy,
+        Failure::UploadsFull,
         Failure::UsageNotKept,
         Failure::AnswerNotKept,
         Failure::CannotStart { retry_after },

@@ -18,9 +18,14 @@
 
 mod event;
 mod input;
+mod received;
 
 pub use event::{
     Alternative, FinishEvent, FinishReason, GenerationEvent, InvalidEvent, MAX_ALTERNATIVES, MAX_NAME, TokenEvent,
     ToolCallEvent, UsageReport,
 };
 pub use input::{GenerationInput, ResponseFormatInput, SamplingInput, ToolChoiceInput};
+pub use received::{
+    FormatKind, ReceivedFormat, ReceivedFunction, ReceivedGeneration, ReceivedSampling, ReceivedTool,
+    ReceivedToolChoice,
+};

@@ -1,15 +1,17 @@
-//! Weights being fetched, as the main loop knows them: waiting models, running downloads, progress. No effects:
+//! Weights being fetched, as the main loop knows them: waiting models, running downloads, progress, counts. No effects:
 //! [`super::weights`] carries them out.
 //!
 //! One download serves all models that wait for its order, whatever their number.
 
 use super::builds::Waiter;
+use super::turns::{self, Running};
 use crate::weights::Stop;
 use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
-use omni_node_protocol::launcher::{FromLauncher, WeightsStage};
+use omni_node_protocol::launcher::{FromLauncher, WeightsCounts, WeightsStage};
 use omni_weights::{Digest, Order};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Downloads at a time.
 const RUNNING: usize = 2;
@@ -24,21 +26,44 @@ pub(super) struct Full;
 struct Fetch {
     order: Arc<Order>,
     waiters: Vec<Waiter>,
-    is_running: bool,
+    /// Beginning of the run; `None` for one that waits.
+    begun: Option<Instant>,
+    /// Runs that made way for others.
+    turns: u32,
+    /// The run is being ended for others, and goes on after them.
+    makes_way: bool,
     stop: Arc<Stop>,
     /// No model waits, and the run is being ended.
     is_unwanted: bool,
     /// Bytes of all files and of those that are not on the node, once the source has been asked.
     listed: Option<(u64, u64)>,
     done: u64,
+    /// Bytes that are on the disk and counted, once the downloader has said with how many it began.
+    counted: Option<u64>,
     told: Option<WeightsStage>,
 }
 
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RunEnd {
+    /// With all files.
+    Fetched,
+    /// The next attempt may succeed.
+    Failed,
+    /// Every further attempt would fail, too.
+    Refused,
+}
+
 impl Fetch {
+    fn is_running(&self) -> bool {
+        self.begun.is_some()
+    }
+
     fn stage(&self) -> WeightsStage {
         match self.listed {
-            Some((total, _)) => WeightsStage::Fetches { done: self.done.min(total), total },
-            None => WeightsStage::Waits,
+            // Bytes that an earlier run has left are known a moment after the list.
+            Some((total, _)) if self.counted.is_some() => WeightsStage::Fetches { done: self.done, total },
+            Some(_) | None => WeightsStage::Waits,
         }
     }
 }
@@ -50,6 +75,9 @@ pub(super) struct Fetches {
     waiting: VecDeque<Digest>,
     /// Environments that are ready, of contents whose weights are not.
     ready: BTreeMap<SnapshotDigest, EnvironmentKey>,
+    counts: WeightsCounts,
+    /// Counts that the scheduler was sent last.
+    told: Option<WeightsCounts>,
 }
 
 impl Fetches {
@@ -69,11 +97,14 @@ impl Fetches {
         let fetch = Fetch {
             order: Arc::new(order),
             waiters: vec![waiter],
-            is_running: false,
+            begun: None,
+            turns: 0,
+            makes_way: false,
             stop: Arc::default(),
             is_unwanted: false,
             listed: None,
             done: 0,
+            counted: None,
             told: None,
         };
         self.fetches.insert(key, fetch);
@@ -81,19 +112,35 @@ impl Fetches {
     }
 
     /// Takes the next order to run, while there is a place.
-    pub(super) fn begin_next(&mut self) -> Option<(Digest, Arc<Order>, Arc<Stop>)> {
-        if self.fetches.values().filter(|fetch| fetch.is_running).count() >= RUNNING {
+    pub(super) fn begin_next(&mut self, now: Instant) -> Option<(Digest, Arc<Order>, Arc<Stop>)> {
+        if self.fetches.values().filter(|fetch| fetch.is_running()).count() >= RUNNING {
             return None;
         }
         let key = self.waiting.pop_front()?;
         let fetch = self.fetches.get_mut(&key)?;
-        fetch.is_running = true;
+        fetch.begun = Some(now);
         Some((key, Arc::clone(&fetch.order), Arc::clone(&fetch.stop)))
+    }
+
+    /// Has runs whose turn is over make way for orders that wait. Returns when this is to be asked for again.
+    pub(super) fn end_turns(&mut self, now: Instant) -> Option<Duration> {
+        let running = self.fetches.iter().filter_map(|(key, fetch)| {
+            let is_ending = fetch.is_unwanted || fetch.makes_way;
+            Some(Running { key: key.clone(), time: now - fetch.begun?, turns: fetch.turns, is_ending })
+        });
+        let running: Vec<_> = running.collect();
+        for key in turns::over(&running, self.waiting.len()) {
+            if let Some(fetch) = self.fetches.get_mut(&key) {
+                fetch.makes_way = true;
+                fetch.stop.set("it makes way for other models' weights, and goes on after them".to_owned());
+            }
+        }
+        turns::next_end(&running, self.waiting.len())
     }
 
     /// Orders that run.
     pub(super) fn running(&self) -> BTreeSet<Digest> {
-        self.fetches.iter().filter(|(_, fetch)| fetch.is_running).map(|(key, _)| key.clone()).collect()
+        self.fetches.iter().filter(|(_, fetch)| fetch.is_running()).map(|(key, _)| key.clone()).collect()
     }
 
     /// Contents whose weights are on their way.
@@ -134,7 +181,7 @@ impl Fetches {
         let mut unwanted = BTreeSet::new();
         for (key, fetch) in &mut self.fetches {
             fetch.waiters.retain(&stays);
-            if fetch.waiters.is_empty() && fetch.is_running {
+            if fetch.waiters.is_empty() && fetch.is_running() {
                 fetch.is_unwanted = true;
                 fetch.stop.set("no model waits for them any more".to_owned());
             } else if fetch.waiters.is_empty() {
@@ -151,16 +198,24 @@ impl Fetches {
     pub(super) fn listed(&mut self, key: &Digest, total: u64, missing: u64) -> u64 {
         if let Some(fetch) = self.fetches.get_mut(key) {
             (fetch.listed, fetch.done) = (Some((total, missing)), total.saturating_sub(missing));
+            fetch.counted = None;
         }
         let missing = |fetch: &Fetch| fetch.listed.map_or(0, |(_, missing)| missing);
         self.fetches.values().map(missing).fold(0, u64::saturating_add)
     }
 
-    /// Bytes of an order that are on the disk.
+    /// Bytes of an order that are on the disk. The first after a list are those that were there before.
     pub(super) fn fetched(&mut self, key: &Digest, done: u64) {
-        if let Some(fetch) = self.fetches.get_mut(key) {
-            fetch.done = done;
-        }
+        let Some(fetch) = self.fetches.get_mut(key) else { return };
+        fetch.done = done.min(fetch.listed.map_or(0, |(total, _)| total));
+        let before = fetch.counted.replace(fetch.done).unwrap_or(fetch.done);
+        let written = fetch.done.saturating_sub(before);
+        self.counts.fetched_bytes = self.counts.fetched_bytes.saturating_add(written);
+    }
+
+    /// The cache has so many bytes, of at most so many.
+    pub(super) fn set_cache(&mut self, bytes: u64, limit: u64) {
+        (self.counts.cache_bytes, self.counts.cache_limit_bytes) = (bytes, limit);
     }
 
     /// Ends a run, with a reason for its models.
@@ -175,15 +230,36 @@ impl Fetches {
         self.fetches.get(key).map_or(&[], |fetch| &fetch.waiters)
     }
 
-    /// A run has ended. Returns its models, unless it goes on: for one that came while it was being ended.
-    pub(super) fn ended(&mut self, key: &Digest) -> Vec<Waiter> {
+    /// A run has ended. Returns its models, unless it goes on: for one that came while it was being ended, or after
+    /// others.
+    pub(super) fn ended(&mut self, key: &Digest, end: RunEnd) -> Vec<Waiter> {
         let Some(fetch) = self.fetches.get_mut(key) else { return Vec::new() };
+        if fetch.makes_way && !fetch.waiters.is_empty() && end == RunEnd::Failed {
+            fetch.turns = fetch.turns.saturating_add(1);
+            self.wait_again(key);
+            return Vec::new();
+        }
+        let count = match end {
+            RunEnd::Fetched => &mut self.counts.fetched,
+            RunEnd::Failed | RunEnd::Refused if fetch.is_unwanted => &mut self.counts.cancelled,
+            RunEnd::Failed => &mut self.counts.failed,
+            RunEnd::Refused => &mut self.counts.refused,
+        };
+        *count += 1;
         if fetch.is_unwanted && !fetch.waiters.is_empty() {
-            (fetch.is_running, fetch.is_unwanted, fetch.stop, fetch.listed) = (false, false, Arc::default(), None);
-            self.waiting.push_back(key.clone());
+            self.wait_again(key);
             return Vec::new();
         }
         self.fetches.remove(key).map_or_else(Vec::new, |fetch| fetch.waiters)
+    }
+
+    /// Puts an order whose run has ended behind those that wait.
+    fn wait_again(&mut self, key: &Digest) {
+        if let Some(fetch) = self.fetches.get_mut(key) {
+            (fetch.begun, fetch.is_unwanted, fetch.makes_way) = (None, false, false);
+            (fetch.stop, fetch.listed, fetch.counted) = (Arc::default(), None, None);
+            self.waiting.push_back(key.clone());
+        }
     }
 
     /// Messages for the scheduler: all that changed since the last call.
@@ -200,81 +276,18 @@ impl Fetches {
         }
         changes
     }
+
+    /// Counts for the scheduler, if they have changed since the last call.
+    pub(super) fn take_counts(&mut self) -> Option<FromLauncher> {
+        let is_news = self.told.replace(self.counts) != Some(self.counts);
+        is_news.then_some(FromLauncher::WeightsCounts(self.counts))
+    }
+
+    /// Resets the sent counts: a new scheduler knows none.
+    pub(super) fn reset_sent(&mut self) {
+        self.told = None;
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use omni_config::NodeConfig;
-    use omni_node_protocol::launcher::WeightsRequest;
-
-    fn snapshot(number: u32) -> SnapshotDigest {
-        SnapshotDigest::parse(&format!("{number:064x}")).unwrap()
-    }
-
-    fn environment() -> EnvironmentKey {
-        EnvironmentKey::parse(&"e".repeat(64)).unwrap()
-    }
-
-    fn order(name: &str) -> Order {
-        let config = NodeConfig::parse("[weights.sources.\"https://host\"]\n").unwrap().weights;
-        let request = WeightsRequest { source: format!("https://host/{name}"), sha256: None, files: BTreeMap::new() };
-        Order::new(&request, &config, 0, "boot").unwrap()
-    }
-
-    fn waiter(number: u32) -> Waiter {
-        (format!("model-{number}"), snapshot(number))
-    }
-
-    fn add(fetches: &mut Fetches, name: &str, number: u32) -> Digest {
-        let key = order(name).key();
-        fetches.add(key.clone(), order(name), waiter(number)).unwrap();
-        key
-    }
-
-    #[test]
-    fn one_run_serves_all_models_of_its_order() {
-        let mut fetches = Fetches::default();
-        let key = add(&mut fetches, "w", 1);
-        assert_eq!(fetches.begin_next().map(|(key, ..)| key), Some(key.clone()));
-        for number in [1, 2, 3] {
-            add(&mut fetches, "w", number);
-        }
-        assert!(fetches.begin_next().is_none());
-        assert_eq!(fetches.environment_ready(&snapshot(2), environment()), None);
-        assert_eq!(fetches.environment_ready(&snapshot(9), environment()), Some(environment()));
-        assert_eq!(fetches.take_changes().len(), 3);
-        assert_eq!(fetches.listed(&key, 100, 60), 60);
-        let fetching = WeightsStage::Fetches { done: 40, total: 100 };
-        let told = |change: &FromLauncher| matches!(change, FromLauncher::Weights { stage, .. } if *stage == fetching);
-        assert!(fetches.take_changes().iter().all(told) && fetches.take_changes().is_empty());
-        assert_eq!(fetches.ended(&key), [waiter(1), waiter(2), waiter(3)]);
-        assert_eq!(fetches.take_environment(&snapshot(2)), Some(environment()));
-        assert_eq!(fetches.take_environment(&snapshot(1)), None);
-    }
-
-    #[test]
-    fn as_many_run_as_there_are_places_in_the_order_of_their_coming() {
-        let mut fetches = Fetches::default();
-        let keys: Vec<_> = (1..=4).map(|number| add(&mut fetches, &format!("w{number}"), number)).collect();
-        let begun: Vec<_> = std::iter::from_fn(|| fetches.begin_next()).map(|(key, ..)| key).collect();
-        assert_eq!(begun, keys[..2]);
-        fetches.leave(&waiter(3));
-        fetches.ended(&keys[0]);
-        assert_eq!(fetches.begin_next().map(|(key, ..)| key), Some(keys[3].clone()));
-    }
-
-    #[test]
-    fn a_run_without_models_ends_and_begins_anew_for_one_that_comes_meanwhile() {
-        let mut fetches = Fetches::default();
-        let key = add(&mut fetches, "w", 1);
-        fetches.begin_next().unwrap();
-        fetches.environment_ready(&snapshot(1), environment());
-        fetches.forget(&snapshot(1));
-        assert_eq!(fetches.take_environment(&snapshot(1)), None);
-        add(&mut fetches, "w", 2);
-        assert_eq!(fetches.ended(&key), []);
-        assert_eq!(fetches.begin_next().map(|(key, ..)| key), Some(key.clone()));
-        assert_eq!(fetches.ended(&key), [waiter(2)]);
-    }
-}
+mod tests;

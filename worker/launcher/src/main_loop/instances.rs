@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 use omni_log::chain;
 use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::InstanceId;
-use omni_node_protocol::launcher::{FromLauncher, StartSpec};
+use omni_node_protocol::launcher::{EngineSpec, FromLauncher, StartSpec};
 use omni_process::pidfd;
 use std::sync::Arc;
 use std::thread;
@@ -50,7 +50,11 @@ impl Launcher {
             .environments
             .record(spec.engine.environment())
             .ok_or("its environment is not there: prepare it first")?;
-        let weights = self.weights_of(&spec)?;
+        if matches!(spec.engine, EngineSpec::Native { .. }) && !self.context.settings.native_engine().is_file() {
+            return Err("omni-engine is not on this node: put it beside omni-launcher".to_owned());
+        }
+        let set = self.set_of(&spec)?;
+        let weights = self.weights_of(&spec, set.as_ref());
         let running = self.instances.models().filter_map(caches::file_name).collect();
         let caches = Caches::new(self.context.settings.caches());
         spec.cache_bytes =
@@ -58,15 +62,15 @@ impl Launcher {
         if self.instances.starting() >= STARTS {
             return Err(format!("{STARTS} instances are being started already: try again"));
         }
-        let generation = Generation::of(&spec, self.context.package.dir(), self.context.driver.name());
+        let generation = Generation::of(&spec, set.as_ref(), self.context.package.dir(), self.context.driver.name());
         let usable = generation.as_ref().and_then(|of| self.zygotes.of(of, &self.zygote_dir, Instant::now()));
         let shared = usable.as_ref().map(|(_, uid)| *uid);
-        let uid = self.instances.begin(&spec.instance, spec.model.clone(), spec.snapshot.clone(), shared).ok_or(
+        let (id, model, content) = (spec.instance.clone(), spec.model.clone(), spec.snapshot.clone());
+        let uid = self.instances.begin(&id, model, content, set.clone(), shared).ok_or(
             "the instance exists, or all user ids are in use (`uid-count` in [node] of the node's configuration)",
         )?;
-        let id = spec.instance.clone();
-        let mut start =
-            Start { spec, name, uid, snapshot, weights, environment, context: self.context.clone(), zygote: None };
+        let context = self.context.clone();
+        let mut start = Start { spec, name, uid, snapshot, weights, set, environment, context, zygote: None };
         start.zygote = match (usable, generation) {
             (Some((zygote, _)), _) => Some(self.zygote_dir.socket(&zygote)),
             (None, Some(generation)) => self.begin_zygote(&start, generation),

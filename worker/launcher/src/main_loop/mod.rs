@@ -6,6 +6,7 @@ mod fetches;
 mod instances;
 mod preparation;
 mod retention;
+mod turns;
 mod weights;
 mod zygotes;
 
@@ -99,7 +100,8 @@ impl Launcher {
         loop {
             heartbeat.turn();
             self.forget_caches();
-            for token in self.wait(heartbeat.every())? {
+            let turn_ends = self.weights.fetches.end_turns(Instant::now());
+            for token in self.wait(heartbeat.every().into_iter().chain(turn_ends).min())? {
                 if let Some(ended) = self.on_ready(token)? {
                     return Ok(ended);
                 }
@@ -221,9 +223,9 @@ impl Launcher {
             ToLauncher::Keep { model, snapshots } => self.keep(&model, snapshots),
             ToLauncher::KeptAll => self.keep_complete(),
             ToLauncher::Prepare { model, snapshot, python, interpreter, require_hashes, weights } => {
-                let wants_weights = weights.is_none_or(|request| self.want_weights(&model, &snapshot, &request));
-                if wants_weights {
-                    self.prepare(model, snapshot, python, interpreter, require_hashes);
+                match weights.map_or(Ok(None), |request| self.want_weights(&model, &snapshot, &request)) {
+                    Ok(folder) => self.prepare(model, snapshot, python, interpreter, require_hashes, folder),
+                    Err(failure) => self.prepare_failed([snapshot], failure),
                 }
             }
             ToLauncher::Unprepare { model, snapshot } => self.unprepare(model, snapshot),
@@ -271,6 +273,7 @@ impl Launcher {
         self.scheduler.send_unsent();
         self.preparation.builds.reset_sent();
         self.begin_builds();
+        self.send_weights_counts();
     }
 
     /// The scheduler reads another configuration by now. The next launcher does, too.
@@ -292,6 +295,7 @@ impl Launcher {
                 self.scheduler.send(message);
                 self.sweep_snapshots();
             }
+            Event::FolderChecked { job, checked } => self.on_folder_checked(*job, checked),
             Event::Verified { job, intact } => self.on_verified(*job, intact),
             Event::Planned { model, snapshot, plan } => self.on_planned(model, snapshot, plan),
             Event::BuildLine { key, line } => self.on_build_line(&key, &line),

@@ -3,11 +3,13 @@
 use super::builds::Builds;
 use super::{Launcher, shortened};
 use crate::event::Event;
+use crate::weights_look::Look;
 use omni_environment::queue::{Counts, Kind, Place};
 use omni_environment::{BuildPlan, Builder, Ended, Environments, Failure, Plan, PlanJob, log_end};
 use omni_log::chain;
 use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
 use omni_node_protocol::launcher::FromLauncher;
+use omni_sandbox::Weights as Folder;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -15,6 +17,8 @@ use std::thread;
 
 /// Jobs for the planner that wait.
 pub(crate) const JOBS: usize = 256;
+/// Folders of weights that are looked at, at a time.
+const FOLDER_CHECKS: usize = 16;
 
 /// Environments: those on the disk, the queue of the planner, and builds.
 pub(crate) struct Preparation {
@@ -22,6 +26,8 @@ pub(crate) struct Preparation {
     plans: SyncSender<PlanJob>,
     builder: Arc<Builder>,
     pub(super) builds: Builds,
+    /// Handles, one for each look at a folder of weights.
+    folder_checks: Arc<()>,
 }
 
 impl Preparation {
@@ -32,7 +38,7 @@ impl Preparation {
         builder: Arc<Builder>,
         places: Counts,
     ) -> Self {
-        Self { environments, plans, builder, builds: Builds::new(places) }
+        Self { environments, plans, builder, builds: Builds::new(places), folder_checks: Arc::new(()) }
     }
 }
 
@@ -44,6 +50,7 @@ impl Launcher {
         python: String,
         interpreter: Option<String>,
         require_hashes: bool,
+        folder: Option<Folder>,
     ) {
         let Some(dir) = self.snapshots.store().find(&snapshot) else {
             let message = "the content has changed meanwhile: this snapshot is gone".to_owned();
@@ -54,6 +61,48 @@ impl Launcher {
             return self.too_many(job.snapshot);
         }
         self.preparation.builds.planning.insert((job.model.clone(), job.snapshot.clone()));
+        match folder {
+            Some(folder) => self.check_folder(job, folder),
+            None => self.verify(job),
+        }
+    }
+
+    /// Has the folder of a content's weights looked at. One beyond [`FOLDER_CHECKS`] at once is left to the instance's start.
+    fn check_folder(&mut self, job: PlanJob, folder: Folder) {
+        let checks = Arc::clone(&self.preparation.folder_checks);
+        let (events, of) = (self.threads.events.clone(), job.clone());
+        let run = move || {
+            let mut look = Look::begin(&folder).ok();
+            let checked = look.as_mut().map_or(Ok(()), Look::result);
+            let _ = events.send(Event::FolderChecked { job: Box::new(of), checked });
+            if let Some(look) = look {
+                look.reap();
+            }
+            drop(checks);
+        };
+        let has_room = Arc::strong_count(&self.preparation.folder_checks) <= FOLDER_CHECKS;
+        if !has_room || thread::Builder::new().name("folder".into()).spawn(run).is_err() {
+            self.verify(job);
+        }
+    }
+
+    /// Handles what was seen of the folder of a content's weights.
+    pub(super) fn on_folder_checked(&mut self, job: PlanJob, checked: Result<(), String>) {
+        let waits = (job.model.clone(), job.snapshot.clone());
+        if !self.preparation.builds.planning.contains(&waits) {
+            return;
+        }
+        match checked {
+            Ok(()) => self.verify(job),
+            Err(message) => {
+                self.preparation.builds.planning.remove(&waits);
+                self.prepare_failed([job.snapshot], Failure { message, permanent: false });
+            }
+        }
+    }
+
+    /// Plans the environment of a content that is intact.
+    fn verify(&mut self, job: PlanJob) {
         if self.models.catalog.snapshot(&job.model) == Some(&job.snapshot) {
             return self.plan(job);
         }

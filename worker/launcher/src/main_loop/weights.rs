@@ -1,6 +1,6 @@
 //! Weights that are fetched: ordered, begun, waited for; and those that contents use.
 
-use super::fetches::Fetches;
+use super::fetches::{Fetches, RunEnd};
 use super::{Launcher, shortened};
 use crate::event::Event;
 use crate::start;
@@ -13,6 +13,7 @@ use omni_node_protocol::launcher::{FromLauncher, StartSpec, WeightsPlace, Weight
 use omni_sandbox::Weights as Mounted;
 use omni_weights::{Digest, Report};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,7 +32,14 @@ pub(crate) struct Weights {
 impl Weights {
     /// Without any download.
     pub(crate) fn new(fetcher: Fetcher) -> Self {
-        Self { fetcher: Arc::new(fetcher), fetches: Fetches::default(), ready: BTreeMap::new() }
+        let mut weights = Self { fetcher: Arc::new(fetcher), fetches: Fetches::default(), ready: BTreeMap::new() };
+        weights.measure();
+        weights
+    }
+
+    /// Reads how much the cache has.
+    fn measure(&mut self) {
+        self.fetches.set_cache(self.fetcher.cache.bytes(), self.fetcher.config.cache.bytes());
     }
 
     /// Records that a content uses a set.
@@ -45,15 +53,23 @@ impl Weights {
 }
 
 impl Launcher {
-    /// Orders the weights of a content, unless the node has them. Returns false if they cannot be had: the model has been told.
-    pub(super) fn want_weights(&mut self, model: &str, snapshot: &SnapshotDigest, request: &WeightsRequest) -> bool {
-        let ordered = self.order_weights(model, snapshot, request);
-        if let Err(failure) = ordered {
-            self.prepare_failed([snapshot.clone()], failure);
-            return false;
+    /// Orders the weights of a content, unless the node has them; returns the folder of those that stay where they are.
+    ///
+    /// # Errors
+    /// They cannot be had.
+    pub(super) fn want_weights(
+        &mut self,
+        model: &str,
+        snapshot: &SnapshotDigest,
+        request: &WeightsRequest,
+    ) -> Result<Option<Mounted>, Failure> {
+        if let Some(path) = request.source.strip_prefix("file://").map(Path::new) {
+            let refused = || Failure { message: start::not_granted(path), permanent: true };
+            return start::granted(path, &self.context.settings.config).map(Some).ok_or_else(refused);
         }
+        self.order_weights(model, snapshot, request)?;
         self.begin_fetches();
-        true
+        Ok(None)
     }
 
     fn order_weights(
@@ -78,24 +94,32 @@ impl Launcher {
         }
     }
 
-    /// Where the weights of an instance are.
-    pub(super) fn weights_of(&self, spec: &StartSpec) -> Result<Option<Mounted>, String> {
+    /// The set that an instance with fetched weights is to have.
+    pub(super) fn set_of(&self, spec: &StartSpec) -> Result<Option<Digest>, &'static str> {
         match &spec.weights {
-            None => Ok(None),
-            Some(WeightsPlace::Folder { path }) => Ok(start::granted(path, &self.context.settings.config)),
+            None | Some(WeightsPlace::Folder { .. }) => Ok(None),
             Some(WeightsPlace::Fetched) => {
-                let cache = &self.weights.fetcher.cache;
-                let set = cache.set_of(&spec.snapshot);
-                let set =
-                    set.ok_or("its weights are not on the node any more, and are fetched anew with the next start")?;
-                Ok(Some(Mounted { folder: cache.sets(), below: set.as_str().into() }))
+                let set = self.weights.fetcher.cache.set_of(&spec.snapshot);
+                set.map(Some)
+                    .ok_or("its weights are not on the node any more, and are fetched anew with the next start")
+            }
+        }
+    }
+
+    /// Where the weights of an instance are. `set`: as [`Launcher::set_of`] has it.
+    pub(super) fn weights_of(&self, spec: &StartSpec, set: Option<&Digest>) -> Option<Mounted> {
+        match &spec.weights {
+            None => None,
+            Some(WeightsPlace::Folder { path }) => start::granted(path, &self.context.settings.config),
+            Some(WeightsPlace::Fetched) => {
+                set.map(|set| Mounted { folder: self.weights.fetcher.cache.sets(), below: set.as_str().into() })
             }
         }
     }
 
     /// Begins the downloads that there are places for, and sends changed stages.
     pub(super) fn begin_fetches(&mut self) {
-        while let Some((key, order, stop)) = self.weights.fetches.begin_next() {
+        while let Some((key, order, stop)) = self.weights.fetches.begin_next(Instant::now()) {
             tracing::info!(source = order.source, "fetching weights");
             let (fetcher, events, key_of) =
                 (Arc::clone(&self.weights.fetcher), self.threads.events.clone(), key.clone());
@@ -116,9 +140,16 @@ impl Launcher {
     }
 
     fn send_fetches(&mut self) {
-        for change in self.weights.fetches.take_changes() {
+        let changes = self.weights.fetches.take_changes();
+        for change in changes.into_iter().chain(self.weights.fetches.take_counts()) {
             self.scheduler.send(change);
         }
+    }
+
+    /// Sends the counts to a scheduler that has said hello.
+    pub(super) fn send_weights_counts(&mut self) {
+        self.weights.fetches.reset_sent();
+        self.send_fetches();
     }
 
     /// Handles a report of a downloader.
@@ -136,16 +167,19 @@ impl Launcher {
         self.send_fetches();
     }
 
-    /// Removes weights that are not in use for those that are fetched.
+    /// Removes weights that are not in use for those that are fetched. In use is what instances and zygotes have mounted,
+    /// whatever their contents would be given now, and what contents are about to be started with.
     fn make_room(&mut self, key: &Digest, needed: u64) {
         let (cache, now) = (&self.weights.fetcher.cache, Instant::now());
         let ready = self.weights.ready.iter().filter(|(_, until)| **until > now).map(|(snapshot, _)| snapshot);
+        let mounted = self.instances.weights().chain(self.zygotes.weights()).cloned();
         let running = self.instances.snapshots().chain(self.zygotes.snapshots());
         let snapshots = running.chain(ready).chain(self.preparation.builds.snapshots());
-        let in_use: BTreeSet<Digest> = snapshots.filter_map(|snapshot| cache.set_of(snapshot)).collect();
+        let in_use = mounted.chain(snapshots.filter_map(|snapshot| cache.set_of(snapshot))).collect();
         if let Err(error) = cache.make_room(needed, &in_use, &self.weights.fetches.running()) {
             self.weights.fetches.stop(key, chain(&error));
         }
+        self.weights.measure();
     }
 
     /// Adds a line to the logs of the models that wait.
@@ -176,7 +210,13 @@ impl Launcher {
     }
 
     fn weights_ended(&mut self, key: &Digest, result: &Result<Digest, Failure>) {
-        let waiters = self.weights.fetches.ended(key);
+        let end = match result {
+            Ok(_) => RunEnd::Fetched,
+            Err(failure) if failure.permanent => RunEnd::Refused,
+            Err(_) => RunEnd::Failed,
+        };
+        self.weights.measure();
+        let waiters = self.weights.fetches.ended(key, end);
         for waiter in waiters {
             let snapshot = waiter.1.clone();
             let environment = self.weights.fetches.take_environment(&snapshot);

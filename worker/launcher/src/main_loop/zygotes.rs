@@ -34,7 +34,7 @@ impl Launcher {
             .ok()?;
         let mut start = start.clone();
         start.context.runtime_dir = self.zygote_dir.clone();
-        let uid = start.uid;
+        let (uid, set) = (start.uid, start.set.clone());
         let (driver, zygote_dir, events) =
             (Arc::clone(&self.context.driver), self.zygote_dir.clone(), self.threads.events.clone());
         let (new, job) = (id.clone(), ZygoteStart { start, generation: generation.clone(), listener });
@@ -50,7 +50,7 @@ impl Launcher {
         match thread::Builder::new().name("zygote".into()).spawn(run) {
             Ok(_) => {
                 self.instances.uids.share(uid);
-                self.zygotes.begin(id, generation, uid);
+                self.zygotes.begin(id, generation, set, uid);
                 Some(socket)
             }
             Err(error) => {

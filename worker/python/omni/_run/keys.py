@@ -53,7 +53,7 @@ KEYS: dict[str, dict[str, Kind]] = {
         "entrypoint": Text(f"^{_MODULE}:{_NAME}$", 'module and function such as "model:handle_request"'),
     },
     "runtime": {
-        "engine": ("python", "openai"),
+        "engine": ("python", "openai", "native"),
         "python": ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14"),
         "interpreter": Text("^(/.*)?$", "an absolute path"),
         "command": Items(TEXT),

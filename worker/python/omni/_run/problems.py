@@ -25,7 +25,10 @@ _SHOWN = 60
 _NOT_GENERATION = 'only kind = "text-generation" in [model] has it: remove it'
 _ONE = "batches of one request are not divided and have no size: set `batching.max`, or remove it"
 _IN_TURN = "batches of `batching.max` requests are handled one after the other: remove it"
-_ENGINE = 'only a node starts the server of engine = "openai": start it by its command, and ask it directly'
+_ENGINES = {
+    "openai": 'only a node starts the server of engine = "openai": start it by its command, and ask it directly',
+    "native": 'only a node has engine = "native": serve the directory with `omni-engine serve`, and ask that directly',
+}
 _FETCHING = "only a node fetches weights: while you try the model here, name a folder that has them, as file:///PATH"
 
 
@@ -149,8 +152,9 @@ def _of_sense(told: Table) -> Iterator[Problem]:
         yield Problem("batching", "isolate" if isolates else "cost", _ONE)
     if most > 1 and cost == "requests" and at("scaling", "concurrency", 1) > 1:
         yield Problem("scaling", "concurrency", _IN_TURN)
-    if at("runtime", "engine", "python") != "python":
-        yield Problem("runtime", "engine", _ENGINE)
+    engine = at("runtime", "engine", "python")
+    if engine in _ENGINES:
+        yield Problem("runtime", "engine", _ENGINES[engine])
     source = at("weights", "source", "")
     if source and not source.startswith("file:///"):
         yield Problem("weights", "source", _FETCHING)

@@ -3,21 +3,23 @@
 //! Invariant: the address that is connected is the one that was checked. A host is resolved once for each connection, here,
 //! and nothing below resolves it again.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Refuser};
+use crate::pace::Progress;
 use crate::resolver::Resolver;
 use crate::rules::Rules;
 use crate::signature::Signer;
 use crate::url::{Origin, Url};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Empty, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{ACCEPT_ENCODING, AUTHORIZATION, HOST, HeaderName, HeaderValue, LINK, LOCATION, USER_AGENT};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -33,10 +35,10 @@ const ADDRESSES: Duration = Duration::from_secs(10);
 pub(crate) const SILENCE: Duration = Duration::from_secs(60);
 /// Redirects of one request.
 const REDIRECTS: usize = 5;
+/// Bytes that a connection reads at a time: those of all connections stay in the processor's cache until they are written.
+const BUFFER: usize = 64 << 10;
 /// Connections that a task keeps: to the source's server, and to one that it redirects to.
 const KEPT: usize = 2;
-/// Largest body of a response that is read as a whole, in bytes.
-const TEXT: usize = 32 << 20;
 
 /// Client of one source.
 pub(crate) struct Client {
@@ -44,6 +46,29 @@ pub(crate) struct Client {
     pub(crate) tls: TlsConnector,
     pub(crate) resolver: Arc<dyn Resolver>,
     pub(crate) access: Access,
+    /// Name of the credential in `access`.
+    pub(crate) credential: Option<String>,
+    pub(crate) traffic: Traffic,
+}
+
+/// Traffic of a client since its beginning.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    received: AtomicU64,
+    responses: AtomicU64,
+}
+
+impl Traffic {
+    /// Counts bytes of a body.
+    pub(crate) fn receive(&self, bytes: usize) {
+        self.received.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Progress of the run, with what digests cover.
+    pub(crate) fn progress(&self, hashed: u64) -> Progress {
+        let (received, responses) = (self.received.load(Ordering::Relaxed), self.responses.load(Ordering::Relaxed));
+        Progress { received, responses, hashed }
+    }
 }
 
 /// How requests to the source's own server are authorised. Servers that it redirects to get nothing of it.
@@ -154,6 +179,11 @@ impl Connections {
         Self { client, kept: Vec::new() }
     }
 
+    /// Traffic of their client.
+    pub(crate) fn traffic(&self) -> &Traffic {
+        &self.client.traffic
+    }
+
     /// Sends a request and follows redirects.
     pub(crate) async fn get(&mut self, get: &Get<'_>) -> Result<Answer, Failure> {
         let mut url = get.url.clone();
@@ -174,17 +204,36 @@ impl Connections {
         Err(Failure::odd(get.url, format!("more than {REDIRECTS} redirects")))
     }
 
-    /// The body of a response of status 200, and its field `Link`.
-    pub(crate) async fn text(&mut self, url: &Url) -> Result<(Bytes, Option<String>), Failure> {
+    /// Failure of an answer without what was asked for.
+    pub(crate) fn failure(&self, url: &Url, answer: &Answer) -> Failure {
+        let status = answer.status();
+        if !matches!(status, 401 | 403) {
+            return Failure::status(url, status);
+        }
+        let by = if answer.origin == self.client.rules.own {
+            self.client.credential.clone().map_or(Refuser::OwnWithoutCredential, Refuser::Own)
+        } else {
+            Refuser::Other(answer.origin.clone())
+        };
+        Failure::Forbidden { url: url.to_string(), status, by }
+    }
+
+    /// The body of a response of status 200, of so many bytes at most, and its field `Link`.
+    pub(crate) async fn text(&mut self, url: &Url, most: usize) -> Result<(Bytes, Option<String>), Failure> {
         let answer = self.get(&Get { url, range: None, if_match: None }).await?;
         if answer.status() != 200 {
-            return Err(Failure::status(url, answer.status()));
+            return Err(self.failure(url, &answer));
         }
         let link = answer.field(&LINK).map(str::to_owned);
-        let body = timeout(SILENCE, Limited::new(answer.response.into_body(), TEXT).collect()).await;
+        let body = timeout(SILENCE, Limited::new(answer.response.into_body(), most).collect()).await;
         let body = body.map_err(|_| Failure::network(url, "no more comes"))?;
-        let body = body.map_err(|error| Failure::network(url, error.to_string()))?;
-        Ok((body.to_bytes(), link))
+        let body = body.map_err(|error| match error.is::<LengthLimitError>() {
+            true => Failure::odd(url, format!("a list of more than {} MiB", most >> 20)),
+            false => Failure::network(url, error.to_string()),
+        })?;
+        let body = body.to_bytes();
+        self.client.traffic.receive(body.len());
+        Ok((body, link))
     }
 
     async fn send(&mut self, url: &Url, request: Request<Empty<Bytes>>) -> Result<Response<Incoming>, Failure> {
@@ -198,6 +247,7 @@ impl Connections {
         let sent = timeout(SILENCE, sender.send_request(request)).await;
         let response = sent.map_err(|_| Failure::network(url, "no response in time"))?;
         let response = response.map_err(|error| Failure::network(url, chain(&error)))?;
+        self.client.traffic.responses.fetch_add(1, Ordering::Relaxed);
         self.kept.push((url.origin.clone(), sender));
         Ok(response)
     }
@@ -224,7 +274,7 @@ impl Connections {
 async fn speak(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> Result<SendRequest<Empty<Bytes>>, hyper::Error> {
-    let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+    let (sender, connection) = http1::Builder::new().max_buf_size(BUFFER).handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection); // ends with its sender; an error is the sender's, too
     Ok(sender)
 }

@@ -2,7 +2,9 @@
 
 use crate::client::{Client, Connections};
 use crate::failure::Failure;
+use crate::pace::{Progress, Watch};
 use crate::part::Part;
+use crate::range;
 use crate::source::{Listing, RemoteFile};
 use crate::transfer;
 use nix::sys::statvfs::statvfs;
@@ -38,7 +40,8 @@ pub(crate) struct Folders {
 struct Run {
     client: Arc<Client>,
     parts: Vec<Part>,
-    jobs: Mutex<VecDeque<(usize, u64)>>,
+    /// Ranges that nobody fetches yet: of which part, and their numbers.
+    missing: Mutex<VecDeque<(usize, u64)>>,
     /// Bytes of the files that the node has.
     known: u64,
     /// The part whose digest is computed next.
@@ -50,6 +53,11 @@ impl Run {
     fn progress(&self) -> u64 {
         self.known + self.parts.iter().map(Part::fetched).sum::<u64>()
     }
+
+    /// Progress that counts for the pace.
+    fn pace(&self) -> Progress {
+        self.client.traffic.progress(self.parts.iter().map(Part::hashed).sum())
+    }
 }
 
 /// Fetches an order, and leaves the list of its files for the launcher.
@@ -59,18 +67,20 @@ pub(crate) async fn order(
     client: Arc<Client>,
     folders: &Folders,
     sink: &Sink,
+    mut watch: Watch,
 ) -> Result<(), Failure> {
-    let files = listing.files(&mut Connections::new(Arc::clone(&client))).await?;
+    let mut connections = Connections::new(Arc::clone(&client));
+    let files = watch.over(|| client.traffic.progress(0), listing.files(&mut connections)).await??;
     let bytes = files.iter().map(|file| file.size).fold(0, u64::saturating_add);
     if bytes > order.most_bytes {
         return Err(Failure::TooLarge { bytes, most: order.most_bytes });
     }
-    let fetched = match attempt(order, listing, &client, folders, files.clone(), sink).await {
+    let fetched = match attempt(order, listing, &client, folders, files.clone(), sink, &mut watch).await {
         // Ranges of an earlier run are of another content: without them, all of it is of one.
         Err((Failure::Changed { path } | Failure::WrongDigest { path, .. }, true)) => {
             sink(Report::Note { text: format!("{path} has changed since an earlier attempt: it is fetched anew") });
             clear(folders).map_err(Failure::Disk)?;
-            attempt(order, listing, &client, folders, files, sink).await
+            attempt(order, listing, &client, folders, files, sink, &mut watch).await
         }
         fetched => fetched,
     };
@@ -94,6 +104,7 @@ async fn attempt(
     folders: &Folders,
     files: Vec<RemoteFile>,
     sink: &Sink,
+    watch: &mut Watch,
 ) -> Result<Fetched, (Failure, bool)> {
     let total = files.iter().map(|file| file.size).fold(0, u64::saturating_add);
     let (known, missing): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| has(folders, file));
@@ -102,16 +113,18 @@ async fn attempt(
     let plain = |failure| (failure, false);
     let parts = open_all(order, listing, folders, missing).map_err(plain)?;
     let is_resumed = parts.iter().any(|part| part.is_resumed);
-    let jobs = (0..).zip(&parts).flat_map(|(at, part)| part.missing().into_iter().map(move |number| (at, number)));
+    let ranges = (0..).zip(&parts).flat_map(|(at, part)| part.missing().into_iter().map(move |number| (at, number)));
     let run = Arc::new(Run {
         client: Arc::clone(client),
-        jobs: Mutex::new(jobs.collect()),
+        missing: Mutex::new(ranges.collect()),
         known: total - missing_bytes,
         next_digest: AtomicUsize::new(0),
         parts,
     });
+    // Progress before anything is added: bytes of an earlier run.
+    sink(Report::Fetched { done: run.progress() });
     let ticker = report_progress(Arc::clone(&run), Arc::clone(sink));
-    let digests = fetch(&run).await;
+    let digests = fetch(&run, watch).await;
     ticker.abort();
     let digests = digests.map_err(|failure| (failure, is_resumed))?;
     let mut fetched = Fetched { files: known.into_iter().filter_map(known_file).collect() };
@@ -126,16 +139,20 @@ async fn attempt(
     Ok(fetched)
 }
 
-/// Fetches all jobs, while digests are computed; returns those of all parts.
-async fn fetch(run: &Arc<Run>) -> Result<Vec<Digest>, Failure> {
+/// Fetches all ranges, while digests are computed; returns those of all parts.
+async fn fetch(run: &Arc<Run>, watch: &mut Watch) -> Result<Vec<Digest>, Failure> {
     let hashers: Vec<_> = (0..HASHERS).map(|_| spawn_blocking(hasher(Arc::clone(run)))).collect();
     let mut tasks = JoinSet::new();
     for _ in 0..CONNECTIONS {
-        tasks.spawn(take_jobs(Arc::clone(run)));
+        tasks.spawn(fetch_ranges(Arc::clone(run)));
     }
     let mut failure = None;
-    while let Some(ended) = tasks.join_next().await {
-        let ended = ended.unwrap_or_else(|error| Err(Failure::Disk(io::Error::other(error))));
+    loop {
+        let ended = match watch.over(|| run.pace(), tasks.join_next()).await {
+            Ok(None) => break,
+            Ok(Some(ended)) => ended.unwrap_or_else(|error| Err(Failure::Disk(io::Error::other(error)))),
+            Err(slow) => Err(slow.into()),
+        };
         if let Err(why) = ended {
             // Aborted tasks end without a reason of their own.
             failure.get_or_insert(why);
@@ -145,7 +162,8 @@ async fn fetch(run: &Arc<Run>) -> Result<Vec<Digest>, Failure> {
     let mut connections = Connections::new(Arc::clone(&run.client));
     for part in run.parts.iter().filter(|part| part.is_whole()) {
         if failure.is_none() {
-            failure = transfer::whole(&mut connections, part).await.err();
+            let fetched = watch.over(|| run.pace(), transfer::whole(&mut connections, part)).await;
+            failure = fetched.map_err(Failure::from).and_then(|fetched| fetched).err();
         }
     }
     if failure.is_some() {
@@ -158,21 +176,35 @@ async fn fetch(run: &Arc<Run>) -> Result<Vec<Digest>, Failure> {
             Err(error) => failure = failure.or(Some(Failure::Disk(error))),
         }
     }
+    if failure.is_none() {
+        digests.extend(whole_digests(run).await?);
+    }
     digests.sort_by_key(|(at, _)| *at);
     failure.map_or_else(|| Ok(digests.into_iter().map(|(_, digest)| digest).collect()), Err)
 }
 
-async fn take_jobs(run: Arc<Run>) -> Result<(), Failure> {
+/// Digests of the parts that were fetched as a whole.
+async fn whole_digests(run: &Arc<Run>) -> Result<Vec<(usize, Digest)>, Failure> {
+    let run = Arc::clone(run);
+    let compute = move || {
+        let whole = run.parts.iter().enumerate().filter(|(_, part)| part.is_whole());
+        whole.filter_map(|(at, part)| Some(part.digest().transpose()?.map(|digest| (at, digest)))).collect()
+    };
+    spawn_blocking(compute).await.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(Failure::Disk)
+}
+
+async fn fetch_ranges(run: Arc<Run>) -> Result<(), Failure> {
     let mut connections = Connections::new(Arc::clone(&run.client));
     loop {
-        let next = run.jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        let Some((at, number)) = next else { return Ok(()) };
+        let next = range::request(&mut run.missing.lock().unwrap_or_else(PoisonError::into_inner), CONNECTIONS);
+        let Some((at, numbers)) = next else { return Ok(()) };
         let Some(part) = run.parts.get(at) else { continue };
-        transfer::range(&mut connections, part, number).await?;
+        transfer::ranges(&mut connections, part, numbers).await?;
     }
 }
 
-/// Takes one part after the other, in their order, and computes its digest as its ranges come.
+/// Takes one part after the other, in their order, and computes its digest as its ranges come. Parts that are fetched as a
+/// whole are left out.
 fn hasher(run: Arc<Run>) -> impl FnOnce() -> io::Result<Vec<(usize, Digest)>> {
     move || {
         let mut digests = Vec::new();
@@ -181,6 +213,7 @@ fn hasher(run: Arc<Run>) -> impl FnOnce() -> io::Result<Vec<(usize, Digest)>> {
             let Some(part) = run.parts.get(at) else { return Ok(digests) };
             match part.digest()? {
                 Some(digest) => digests.push((at, digest)),
+                None if part.is_whole() => {}
                 None => return Ok(digests),
             }
         }
@@ -191,12 +224,12 @@ fn report_progress(run: Arc<Run>, sink: Sink) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut ticks = interval(Duration::from_secs(1));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut said = None;
+        let mut said = run.progress();
         loop {
             ticks.tick().await;
             let done = run.progress();
-            if said != Some(done) {
-                said = Some(done);
+            if said != done {
+                said = done;
                 sink(Report::Fetched { done });
             }
         }

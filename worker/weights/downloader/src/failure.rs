@@ -1,7 +1,8 @@
 //! Reasons for which weights cannot be fetched, each with whether trying again can help.
 
+use crate::pace::TooSlow;
 use crate::rules::Refusal;
-use crate::url::Url;
+use crate::url::{Origin, Url};
 use std::io;
 
 /// Weights cannot be fetched.
@@ -11,10 +12,8 @@ pub(crate) enum Failure {
     Order(String),
     #[error("{0}: it is not asked")]
     Refused(#[from] Refusal),
-    #[error(
-        "{url} answers {status}: the node may not have it; check the credential of this source in the node's configuration"
-    )]
-    Forbidden { url: String, status: u16 },
+    #[error("{url} answers {status}: {by}")]
+    Forbidden { url: String, status: u16, by: Refuser },
     #[error("there is no {url}: correct `source` or `files` in [weights] of omni.toml")]
     Missing { url: String },
     #[error("{url} answers {status}")]
@@ -23,6 +22,8 @@ pub(crate) enum Failure {
     Odd { url: String, what: String },
     #[error("{url} does not answer: {what}")]
     Network { url: String, what: String },
+    #[error(transparent)]
+    TooSlow(#[from] TooSlow),
     #[error("`{path}` has changed at the source while it was fetched: it is fetched anew")]
     Changed { path: String },
     #[error(
@@ -45,6 +46,25 @@ pub(crate) enum Failure {
     Disk(#[source] io::Error),
 }
 
+/// Server that does not let the node have something, and the credential that it was given.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refuser {
+    #[error(
+        "the server refuses the credential `{0}` of the node's configuration: it is wrong or has expired, or it may not read \
+         this"
+    )]
+    Own(String),
+    #[error(
+        "the server wants a credential or does not give this to anyone, and the node's configuration names no `credential` \
+         for this source"
+    )]
+    OwnWithoutCredential,
+    #[error(
+        "{0}, which the source's own server redirects to, does not give it; credentials are for the own server only"
+    )]
+    Other(Origin),
+}
+
 impl Failure {
     /// A server that does not answer, or not to the end.
     pub(crate) fn network(url: &Url, what: impl Into<String>) -> Self {
@@ -56,11 +76,10 @@ impl Failure {
         Self::Odd { url: url.to_string(), what: what.into() }
     }
 
-    /// An answer without what was asked for, by its status.
+    /// An answer without what was asked for, by its status; one that forbids it is known by its server, too.
     pub(crate) fn status(url: &Url, status: u16) -> Self {
         let url = url.to_string();
         match status {
-            401 | 403 => Self::Forbidden { url, status },
             404 | 410 => Self::Missing { url },
             _ => Self::Status { url, status },
         }
@@ -79,6 +98,7 @@ impl Failure {
             | Self::Source(_) => true,
             Self::Status { .. }
             | Self::Network { .. }
+            | Self::TooSlow(_)
             | Self::Changed { .. }
             | Self::DiskFull { .. }
             | Self::Disk(_) => false,

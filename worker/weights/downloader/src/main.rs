@@ -10,6 +10,7 @@ mod client;
 mod download;
 mod failure;
 mod journal;
+mod pace;
 mod part;
 mod range;
 mod resolver;
@@ -23,11 +24,12 @@ mod tls;
 mod transfer;
 mod url;
 
-use client::Client;
+use client::{Client, Traffic};
 use download::{Folders, Sink};
 use failure::Failure;
 use omni_config::Source;
 use omni_weights::{Order, Report, SECRET};
+use pace::{Pace, WINDOW, Watch};
 use resolver::{Resolver, System};
 use rules::Rules;
 use source::Listing;
@@ -49,11 +51,13 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     let result = read_order(order).and_then(|order| {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        // A second thread would wait for the first: the kernel lets one at a time write to a file.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(Failure::Disk)?;
         let folders = Folders { work: work.clone(), files: files.clone() };
         let secret = std::env::var(SECRET).ok();
-        runtime.block_on(fetch(&order, secret.as_deref(), Arc::new(System), &folders, &sink))
+        let pace = Pace::new(WINDOW);
+        runtime.block_on(fetch(&order, secret.as_deref(), Arc::new(System), &folders, &sink, pace))
     });
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -76,6 +80,7 @@ async fn fetch(
     resolver: Arc<dyn Resolver>,
     folders: &Folders,
     sink: &Sink,
+    pace: Pace,
 ) -> Result<(), Failure> {
     let source: Source = order.source.parse().map_err(|error| Failure::Order(format!("{}: {error}", order.source)))?;
     let endpoint = source::endpoint(&source, order)?;
@@ -86,7 +91,8 @@ async fn fetch(
     };
     let access = source::access(&source, order, secret)?;
     let tls = tls::connector(order.authorities.as_deref())?;
-    let client = Arc::new(Client { rules, tls, resolver, access });
+    let (credential, traffic) = (order.credential.clone(), Traffic::default());
+    let client = Arc::new(Client { rules, tls, resolver, access, credential, traffic });
     let listing = Listing { order, source: &source, endpoint };
-    download::order(order, &listing, client, folders, sink).await
+    download::order(order, &listing, client, folders, sink, Watch::new(pace)).await
 }

@@ -5,20 +5,30 @@ use crate::journal::{self, Header};
 use crate::range;
 use crate::source::RemoteFile;
 use crate::url::Origin;
+use bytes::Bytes;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::uio::pwritev;
 use omni_weights::{Digest, FetchedFile};
 use sha2::{Digest as _, Sha256};
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
 
 /// Bytes that are read at a time for the digest.
-const READ: usize = 1 << 20;
+const READ: usize = 128 << 10;
+
+/// Pieces that the kernel takes at a time.
+const MOST_SLICES: usize = 1024;
+
+/// Requests for a file that are made ahead of its digest. Further ones wait, so that a processor that cannot compute the
+/// digest beside the transfer shares its time between both, rather than computing most of it when all is fetched.
+const AHEAD: u64 = 9;
 
 /// Validator of a content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,9 +45,12 @@ pub(crate) struct Part {
     /// Something of it was there from an earlier run.
     pub(crate) is_resumed: bool,
     /// The server sends the whole file only, or nothing tells ranges of two contents apart.
-    pub(crate) is_whole: AtomicBool,
+    is_whole: AtomicBool,
     /// Bytes of it that are on the disk.
     on_disk: AtomicU64,
+    /// Ranges that the digest covers.
+    hashed: AtomicU64,
+    hashed_more: Notify,
     file: File,
     state: Mutex<State>,
     changed: Condvar,
@@ -101,6 +114,8 @@ impl Part {
             is_resumed,
             is_whole,
             on_disk,
+            hashed: AtomicU64::new(0),
+            hashed_more: Notify::new(),
             file,
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -118,9 +133,14 @@ impl Part {
         self.on_disk.load(Ordering::Relaxed)
     }
 
-    /// Takes back bytes that are fetched anew.
-    pub(crate) fn discard(&self, bytes: u64) {
-        self.on_disk.fetch_sub(bytes, Ordering::Relaxed);
+    /// Bytes that the digest covers.
+    pub(crate) fn hashed(&self) -> u64 {
+        self.hashed.load(Ordering::Relaxed).saturating_mul(range::RANGE).min(self.remote.size)
+    }
+
+    /// Counts nothing of it as fetched any more: all of it is fetched anew.
+    pub(crate) fn begin_anew(&self) {
+        self.on_disk.store(0, Ordering::Relaxed);
     }
 
     /// The validator of what is on the disk, once it is known.
@@ -139,15 +159,27 @@ impl Part {
         Ok(true)
     }
 
-    /// Writes a piece.
-    pub(crate) fn write(&self, bytes: &[u8], at: u64) -> Result<(), Failure> {
-        self.file.write_all_at(bytes, at).map_err(|error| match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                Failure::DiskFull { needed: self.remote.size, free: 0 }
-            }
-            _ => Failure::Disk(error),
-        })?;
-        self.on_disk.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+    /// Writes pieces that follow each other.
+    pub(crate) fn write(&self, pieces: &[Bytes], mut at: u64) -> Result<(), Failure> {
+        let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+        let mut left = slices.as_mut_slice();
+        IoSlice::advance_slices(&mut left, 0); // without empty ones
+        while !left.is_empty() {
+            let most = left.get(..MOST_SLICES).unwrap_or(left);
+            let written = pwritev(&self.file, most, i64::try_from(at).unwrap_or(i64::MAX));
+            let written = match written {
+                Ok(0) => return Err(Failure::Disk(io::ErrorKind::WriteZero.into())),
+                Ok(written) => written,
+                Err(Errno::EINTR) => continue,
+                Err(Errno::ENOSPC | Errno::EDQUOT) => {
+                    return Err(Failure::DiskFull { needed: self.remote.size, free: 0 });
+                }
+                Err(errno) => return Err(Failure::Disk(errno.into())),
+            };
+            self.on_disk.fetch_add(written as u64, Ordering::Relaxed);
+            at += written as u64;
+            IoSlice::advance_slices(&mut left, written);
+        }
         Ok(())
     }
 
@@ -171,8 +203,21 @@ impl Part {
         self.changed.notify_all();
     }
 
+    /// Waits until the digest has come near to the ranges of a request. Returns at once if they can only be had with the
+    /// whole file.
+    pub(crate) async fn near(&self, numbers: &Range<u64>) {
+        let ahead = length(numbers).saturating_mul(AHEAD);
+        loop {
+            let hashed_more = self.hashed_more.notified();
+            if numbers.start < self.hashed.load(Ordering::Acquire) + ahead || self.is_whole() {
+                return;
+            }
+            hashed_more.await;
+        }
+    }
+
     /// Computes the digest in the order of the bytes, each range as soon as it and all before it are there: it is complete
-    /// shortly after the last one. `None` if no more come.
+    /// shortly after the last one. `None` if no more ranges come.
     pub(crate) fn digest(&self) -> io::Result<Option<Digest>> {
         let mut hasher = Sha256::new();
         let mut buffer = vec![0; READ];
@@ -188,13 +233,15 @@ impl Part {
                 hasher.update(&*piece);
                 rest.start += want as u64;
             }
+            self.hashed.store(number + 1, Ordering::Release);
+            self.hashed_more.notify_waiters();
         }
         Ok(Some(Digest::of(hasher)))
     }
 
     fn wait(&self, number: u64) -> bool {
         let is_done = |state: &State| usize::try_from(number).ok().and_then(|at| state.done.get(at).copied());
-        let waits = |state: &mut State| !state.is_aborted && is_done(state) == Some(false);
+        let waits = |state: &mut State| !state.is_aborted && !self.is_whole() && is_done(state) == Some(false);
         let state = self.changed.wait_while(self.state(), waits).unwrap_or_else(PoisonError::into_inner);
         is_done(&state) == Some(true)
     }
@@ -211,8 +258,18 @@ impl Part {
         }
     }
 
+    /// Returns whether the file is fetched as a whole, once all tasks have ended.
     pub(crate) fn is_whole(&self) -> bool {
-        self.is_whole.load(Ordering::Relaxed)
+        self.is_whole.load(Ordering::Acquire)
+    }
+
+    /// Leaves the file to be fetched as a whole. Its digest is computed after that.
+    pub(crate) fn leave_whole(&self) {
+        let state = self.state();
+        self.is_whole.store(true, Ordering::Release);
+        drop(state);
+        self.changed.notify_all();
+        self.hashed_more.notify_waiters();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

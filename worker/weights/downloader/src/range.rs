@@ -1,9 +1,13 @@
-//! Ranges of a file, and what a response to a request for one means. Pure.
+//! Ranges of a file, requests for them, and what a response to one means. Pure.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Size of a range: large enough that requests cost nothing, small enough that eight of them are in flight for most files.
-pub(crate) const RANGE: u64 = 16 << 20;
+/// Size of a range: what the journal and the digest count in.
+pub(crate) const RANGE: u64 = 8 << 20;
+
+/// Ranges of a request, at most: so many that the way to a far server costs little.
+const MOST: usize = 4;
 
 /// Number of ranges of a file.
 pub(crate) fn count(size: u64) -> u64 {
@@ -14,6 +18,25 @@ pub(crate) fn count(size: u64) -> u64 {
 pub(crate) fn bytes(size: u64, number: u64) -> Range<u64> {
     let start = number.saturating_mul(RANGE).min(size);
     start..start.saturating_add(RANGE).min(size)
+}
+
+/// Number of ranges that are complete when the file is there up to `end`.
+pub(crate) fn complete(size: u64, end: u64) -> u64 {
+    if end >= size { count(size) } else { end / RANGE }
+}
+
+/// Takes the ranges of the next request off the list of those that are missing, which are of a part and a number each.
+/// Requests get smaller towards the end of the list, so that all connections are busy to the end, and the digest, which
+/// needs the ranges in their order, is complete shortly after the last one.
+pub(crate) fn request(missing: &mut VecDeque<(usize, u64)>, connections: usize) -> Option<(usize, Range<u64>)> {
+    let most = (missing.len() / (2 * connections.max(1))).clamp(1, MOST) as u64;
+    let (part, first) = missing.pop_front()?;
+    let mut end = first + 1;
+    while end - first < most && missing.front() == Some(&(part, end)) {
+        missing.pop_front();
+        end += 1;
+    }
+    Some((part, first..end))
 }
 
 /// Head of a response, as far as it matters here.
@@ -120,8 +143,36 @@ mod tests {
                 end = range.end;
             }
             assert_eq!(end, size);
+            for at in [0, 1, RANGE - 1, RANGE, RANGE + 1, size.saturating_sub(1), size] {
+                let fully = ranges.iter().filter(|range| range.end <= at).count() as u64;
+                assert_eq!(complete(size, at), fully, "{at} of {size}");
+            }
         }
         assert!(bytes(10, u64::MAX).is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn requests_have_all_that_is_missing_once(
+            parts in prop::collection::vec(prop::collection::btree_set(0_u64..200, 0..150), 0..4),
+            connections in 0_usize..9,
+        ) {
+            let of_part = |(part, numbers): (usize, &std::collections::BTreeSet<u64>)| {
+                numbers.iter().map(move |number| (part, *number)).collect::<Vec<_>>()
+            };
+            let all: Vec<_> = parts.iter().enumerate().flat_map(of_part).collect();
+            let mut missing: VecDeque<_> = all.iter().copied().collect();
+            let mut taken = Vec::new();
+            loop {
+                let left = missing.len();
+                let Some((part, numbers)) = request(&mut missing, connections) else { break };
+                let length = numbers.end - numbers.start;
+                prop_assert!((1..=MOST as u64).contains(&length));
+                prop_assert!(left >= 2 * connections.max(1) * 2 || length == 1, "{left} were left, {length} are asked for");
+                taken.extend(numbers.map(|number| (part, number)));
+            }
+            prop_assert_eq!(taken, all);
+        }
     }
 
     fn head(status: u16, content_range: Option<&str>, content_length: Option<u64>, etag: Option<&str>) -> Head {

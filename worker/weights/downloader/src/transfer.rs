@@ -1,14 +1,15 @@
 //! Ranges on their way from the server to the disk: a request, its response, its body, and what failed tried again.
 
-use crate::client::{Answer, Connections, Get, SILENCE, chain};
+use crate::client::{Answer, Connections, Get, SILENCE, Traffic, chain};
 use crate::failure::Failure;
 use crate::part::{Part, Validator};
 use crate::range::{self, Asked, Head, Verdict, judge};
 use crate::retry;
+use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, LAST_MODIFIED, RETRY_AFTER};
+use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -16,10 +17,13 @@ use tokio::time::{Instant, sleep, timeout};
 const PROGRESS: u64 = 1 << 20;
 
 /// Time for a range: a server that is slower is one that cuts off, and does not keep the place of others for a day.
-const SLOWEST: Duration = if cfg!(test) { Duration::from_secs(5) } else { Duration::from_mins(10) };
+const SLOWEST: Duration = if cfg!(test) { Duration::from_secs(5) } else { Duration::from_mins(5) };
+
+/// Bytes of a file that are written at a time, and where such a block may begin.
+const BLOCK: u64 = 256 << 10;
 
 /// Ranges that the time for a whole file is counted by: a run is ended after a day anyway.
-const MOST_RANGES: u32 = 1 << 16;
+const MOST_RANGES: u32 = 1 << 17;
 
 /// How far an attempt came.
 enum Attempt {
@@ -31,35 +35,38 @@ enum Attempt {
     Cut { why: Failure, after: Option<Duration> },
 }
 
-/// Fetches a range of a part. A part that can only be had as a whole is left for [`whole`].
-pub(crate) async fn range(connections: &mut Connections, part: &Part, number: u64) -> Result<(), Failure> {
-    let mut bytes = range::bytes(part.remote.size, number);
+/// Fetches ranges of a part that follow each other. A part that can only be had as a whole is left for [`whole`].
+pub(crate) async fn ranges(connections: &mut Connections, part: &Part, numbers: Range<u64>) -> Result<(), Failure> {
+    let size = part.remote.size;
+    let mut bytes = range::bytes(size, numbers.start).start..range::bytes(size, numbers.end).start;
+    let limit = time_for(numbers.end - numbers.start);
     let mut attempts = 0;
+    part.near(&numbers).await;
     while !part.is_whole() {
         let before = bytes.start;
         let begun = Instant::now();
-        match attempt(connections, part, &mut bytes, SLOWEST).await? {
-            Attempt::Done => return part.finish(number..number + 1),
-            Attempt::Whole => part.is_whole.store(true, Ordering::Relaxed),
+        match attempt(connections, part, &mut bytes, limit).await? {
+            Attempt::Done => return Ok(()),
+            Attempt::Whole => part.leave_whole(),
             Attempt::Cut { why, after } => {
                 connections.close();
-                attempts = counted(attempts, bytes.start - before, begun.elapsed() >= SLOWEST);
+                attempts = counted(attempts, bytes.start - before, begun.elapsed() >= limit);
                 pause(attempts, after, why).await?;
             }
         }
     }
     connections.close();
-    part.discard(bytes.start - range::bytes(part.remote.size, number).start);
     Ok(())
 }
 
-/// Fetches a part as a whole. One that is cut off begins anew: nothing says that the rest would be of the same content.
+/// Fetches a part as a whole, whatever ranges of it are there. One that is cut off begins anew: nothing says that the rest
+/// would be of the same content.
 pub(crate) async fn whole(connections: &mut Connections, part: &Part) -> Result<(), Failure> {
+    let limit = time_for(range::count(part.remote.size));
     let mut attempts = 0;
     loop {
+        part.begin_anew();
         let mut bytes = 0..part.remote.size;
-        let ranges = u32::try_from(range::count(part.remote.size)).unwrap_or(u32::MAX);
-        let limit = SLOWEST.saturating_mul(ranges.clamp(1, MOST_RANGES));
         match attempt(connections, part, &mut bytes, limit).await? {
             Attempt::Done => return part.finish(0..range::count(part.remote.size)),
             Attempt::Whole => {
@@ -68,11 +75,15 @@ pub(crate) async fn whole(connections: &mut Connections, part: &Part) -> Result<
             Attempt::Cut { why, after } => {
                 connections.close();
                 attempts += 1;
-                part.discard(bytes.start);
                 pause(attempts, after, why).await?;
             }
         }
     }
+}
+
+/// Time for the body of a response with so many ranges.
+fn time_for(ranges: u64) -> Duration {
+    SLOWEST.saturating_mul(u32::try_from(ranges).unwrap_or(MOST_RANGES).clamp(1, MOST_RANGES))
 }
 
 /// Attempts at a range after one that was cut off: progress counts them anew, unless it is too slow.
@@ -117,7 +128,7 @@ async fn attempt(
         Verdict::Take => {}
         Verdict::Whole => return Ok(Attempt::Whole),
         Verdict::Changed => return Err(Failure::Changed { path: part.remote.path.clone() }),
-        Verdict::Forbidden | Verdict::Missing => return Err(Failure::status(url, head.status)),
+        Verdict::Forbidden | Verdict::Missing => return Err(connections.failure(url, &answer)),
         Verdict::Odd => return Err(Failure::odd(url, format!("{head:?}"))),
         Verdict::Later => {
             let after = answer.field(&RETRY_AFTER).and_then(|text| text.parse().ok()).map(Duration::from_secs);
@@ -135,13 +146,36 @@ async fn attempt(
         None if !is_all && part.remote.sha256.is_none() && validator.is_none() => return Ok(Attempt::Whole),
         None => {}
     }
-    body(answer, part, bytes, limit).await
+    body(answer, connections.traffic(), part, bytes, limit).await
 }
 
-async fn body(answer: Answer, part: &Part, bytes: &mut Range<u64>, limit: Duration) -> Result<Attempt, Failure> {
+async fn body(
+    answer: Answer,
+    traffic: &Traffic,
+    part: &Part,
+    bytes: &mut Range<u64>,
+    limit: Duration,
+) -> Result<Attempt, Failure> {
+    let mut pieces = Pieces::new(bytes.start);
+    let ended = receive(answer, traffic, part, &mut pieces, bytes.end, limit).await;
+    pieces.write(part, pieces.end)?;
+    bytes.start = pieces.end;
+    ended
+}
+
+/// Receives a body up to `end`, has it written in blocks, and records the ranges that are complete.
+async fn receive(
+    answer: Answer,
+    traffic: &Traffic,
+    part: &Part,
+    pieces: &mut Pieces,
+    end: u64,
+    limit: Duration,
+) -> Result<Attempt, Failure> {
     let url = &part.remote.url;
     let (mut body, deadline) = (answer.response.into_body(), Instant::now() + limit);
-    while !bytes.is_empty() {
+    let mut next = pieces.end / range::RANGE;
+    while pieces.end < end {
         let cut = |what: String| Ok(Attempt::Cut { why: Failure::network(url, what), after: None });
         if Instant::now() >= deadline {
             return cut(format!("slower than {} MiB in {} s", range::RANGE >> 20, SLOWEST.as_secs()));
@@ -153,15 +187,64 @@ async fn body(answer: Answer, part: &Part, bytes: &mut Range<u64>, limit: Durati
             Err(_) => return cut("no more comes".to_owned()),
         };
         let Ok(data) = frame.into_data() else { continue };
-        if data.len() as u64 > bytes.end - bytes.start {
+        if data.len() as u64 > end - pieces.end {
             return Err(Failure::odd(url, "more than was asked for"));
         }
-        part.write(&data, bytes.start)?;
-        bytes.start += data.len() as u64;
+        traffic.receive(data.len());
+        pieces.push(data);
+        pieces.write(part, if pieces.end == end { end } else { pieces.end / BLOCK * BLOCK })?;
+        let complete = range::complete(part.remote.size, pieces.start);
+        // A cut makes nothing of a whole file worth anything.
+        if complete > next && !part.is_whole() {
+            part.finish(next..complete)?;
+            next = complete;
+        }
     }
     // The end of the body makes the connection free for the next request.
     let _ = timeout(SILENCE, body.frame()).await;
     Ok(Attempt::Done)
+}
+
+/// Pieces of a body that are not written yet. The kernel keeps whole blocks with much less work than pieces that begin and
+/// end anywhere.
+struct Pieces {
+    held: VecDeque<Bytes>,
+    /// Where the held pieces begin in the file.
+    start: u64,
+    /// Where they end.
+    end: u64,
+}
+
+impl Pieces {
+    fn new(at: u64) -> Self {
+        Self { held: VecDeque::new(), start: at, end: at }
+    }
+
+    fn push(&mut self, piece: Bytes) {
+        self.end += piece.len() as u64;
+        self.held.push_back(piece);
+    }
+
+    /// Writes what lies before `end`.
+    fn write(&mut self, part: &Part, end: u64) -> Result<(), Failure> {
+        if end <= self.start {
+            return Ok(());
+        }
+        let mut whole = Vec::with_capacity(self.held.len());
+        let mut rest = usize::try_from(end - self.start).unwrap_or(usize::MAX);
+        while let Some(mut piece) = self.held.pop_front() {
+            if piece.len() > rest {
+                whole.push(piece.split_to(rest));
+                self.held.push_front(piece);
+                break;
+            }
+            rest -= piece.len();
+            whole.push(piece);
+        }
+        part.write(&whole, self.start)?;
+        self.start = end;
+        Ok(())
+    }
 }
 
 fn head(answer: &Answer) -> Head {

@@ -24,6 +24,24 @@ fn digest(content: &[u8]) -> Digest {
     Digest::of(Sha256::new_with_prefix(content))
 }
 
+/// Asserts that no progress is beyond the whole, and that it is told from its beginning on.
+fn assert_progress(reports: &str) {
+    let (mut whole, mut is_begun) = (0, true);
+    for report in reports.lines().filter_map(Report::parse) {
+        match report {
+            Report::Listed { total, .. } => {
+                assert!(is_begun, "{reports}");
+                (whole, is_begun) = (total, false);
+            }
+            Report::Fetched { done } => {
+                assert!(done <= whole, "{done} of {whole}: {reports}");
+                is_begun = true;
+            }
+            Report::Note { .. } | Report::Failed { .. } => {}
+        }
+    }
+}
+
 impl World {
     fn spawn(&self, order: &Order, secret: Option<&str>) -> Child {
         fs::write(self.path("order.json"), serde_json::to_vec(order).unwrap()).unwrap();
@@ -45,6 +63,7 @@ impl World {
         let mut text = String::new();
         child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
         let status = child.wait().unwrap();
+        assert_progress(&text);
         let last = text.lines().last().and_then(Report::parse);
         if let Some(Report::Failed { message, permanent }) = last {
             assert!(!status.success());
@@ -158,6 +177,30 @@ fn hard_errors_are_named_and_end_it() {
 }
 
 #[test]
+fn a_refused_credential_is_named_and_a_missing_one_too() {
+    let (world, other) = (World::new(), Server::start());
+    let refused = Served { status: Some(401), ..Served::new(Vec::new()) };
+    world.server.put("/w", refused.clone());
+    other.put("/w", refused);
+    world.server.put("/moved", Served { redirect: Some(other.url("/w")), ..Served::new(Vec::new()) });
+    let named = |path: &str| Order {
+        credential: Some("hub-token".to_owned()),
+        redirects: vec!["127.0.0.1".to_owned()],
+        ..order(world.server.url(path))
+    };
+    let table = [
+        (named("/w"), Some("my-token"), "refuses the credential `hub-token`"),
+        (order(world.server.url("/w")), None, "names no `credential`"),
+        (named("/moved"), Some("my-token"), "which the source's own server redirects to"),
+    ];
+    for (order, secret, why) in table {
+        let (message, permanent) = world.run_with(&order, secret).unwrap_err();
+        assert!(message.contains(why) && message.contains("answers 401") && permanent, "{message}");
+        assert!(!message.contains("my-token"), "{message}");
+    }
+}
+
+#[test]
 fn a_file_that_changes_on_the_way_is_refused_and_never_mixed() {
     for ranges in [Ranges::Standard, Ranges::Status200] {
         let world = World::new();
@@ -198,7 +241,7 @@ fn half(bytes: &[u8], etag: Option<String>) -> Served {
 #[test]
 fn a_killed_download_resumes() {
     let world = World::new();
-    let bytes = content(1, 128 * MIB);
+    let bytes = content(1, 64 * MIB);
     let well = Served::new(bytes.clone());
     world.server.put("/w", half(&bytes, well.etag.clone()));
     let plain = order(world.server.url("/w"));
@@ -207,7 +250,7 @@ fn a_killed_download_resumes() {
     world.server.put("/w", well);
     world.fetches(&plain, &bytes);
     let fetched = world.server.bytes() - before;
-    let missing = bytes.len() as u64 - ranges * 16 * MIB as u64;
+    let missing = bytes.len() as u64 - ranges * 8 * MIB as u64;
     // The first byte, which tells the size, is asked for too.
     assert!(fetched <= missing + MIB as u64, "{fetched} bytes for the missing {missing}");
     assert!(world.server.requests().last().is_some_and(|head| head.to_lowercase().contains("if-match:")));
@@ -217,7 +260,7 @@ fn a_killed_download_resumes() {
 fn a_file_that_changed_meanwhile_is_not_resumed() {
     for same_etag in [false, true] {
         let world = World::new();
-        let (old, new) = (content(1, 128 * MIB), content(2, 128 * MIB));
+        let (old, new) = (content(1, 64 * MIB), content(2, 64 * MIB));
         let etag = Some("\"e\"".to_owned());
         world.server.put("/w", half(&old, etag.clone()));
         let plain = order(world.server.url("/w"));

@@ -88,18 +88,19 @@ fn at(step: &'static str) -> impl Fn(io::Error) -> CacheError {
 
 impl Cache {
     /// Makes the folders in `cache_dir`, and removes what an earlier launcher left unfinished. `uid`: the downloader's
-    /// user; `most`: bytes of all contents; `boot`: identifier of the machine's boot.
+    /// user; `most`: bytes of all contents; `boot`: identifier of the machine's boot; `in_use`: sets that instances have
+    /// mounted, which stay.
     ///
     /// # Errors
     /// A folder cannot be made.
-    pub fn open(cache_dir: &Path, uid: u32, most: u64, boot: &str) -> io::Result<Self> {
+    pub fn open(cache_dir: &Path, uid: u32, most: u64, boot: &str, in_use: &BTreeSet<Digest>) -> io::Result<Self> {
         let root = cache_dir.join("weights");
         for name in ["files", "sets", "records", "snapshots", "orders", "work"] {
             fs::create_dir_all(root.join(name))?;
         }
         fs::set_permissions(&root, Permissions::from_mode(0o700))?;
         let cache = Self { root, uid, most, contents: Arc::default() };
-        cache.clear(boot);
+        cache.clear(boot, in_use);
         Ok(cache)
     }
 
@@ -329,12 +330,12 @@ impl Cache {
         }
     }
 
-    /// Removes what is unfinished: sets without a record, contents without a set, and work of before the machine's boot,
-    /// which may not be on the disk.
-    fn clear(&self, boot: &str) {
+    /// Removes what is unfinished: sets without a record that no instance has, contents without a set, and work of before
+    /// the machine's boot, which may not be on the disk.
+    fn clear(&self, boot: &str, in_use: &BTreeSet<Digest>) {
         let complete: BTreeSet<Digest> = self.stored(&BTreeSet::new()).into_iter().map(|set| set.id).collect();
         for name in names(&self.sets()) {
-            if !Digest::parse(&name).is_ok_and(|set| complete.contains(&set)) {
+            if !Digest::parse(&name).is_ok_and(|set| complete.contains(&set) || in_use.contains(&set)) {
                 discard(&self.sets().join(name));
             }
         }

@@ -18,7 +18,7 @@ fn digest_of(content: &str) -> Digest {
 impl World {
     fn new(most: u64) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let cache = Cache::open(dir.path(), Uid::current().as_raw(), most, "boot").unwrap();
+        let cache = Cache::open(dir.path(), Uid::current().as_raw(), most, "boot", &BTreeSet::new()).unwrap();
         Self { dir, cache }
     }
 
@@ -173,7 +173,7 @@ fn what_an_end_in_the_middle_leaves_is_completed_or_leaves_the_folder() {
         if ends == "link" {
             world.cache.link_all(&world.cache.sets().join(".unfinished"), &fetched).unwrap();
         }
-        let cache = Cache::open(world.dir.path(), 12345, 1 << 20, "boot").unwrap();
+        let cache = Cache::open(world.dir.path(), 12345, 1 << 20, "boot", &BTreeSet::new()).unwrap();
         assert!(cache.is_fetched(&order.key()), "{ends}");
         let set = cache.complete(&order.key(), &order).unwrap();
         assert_eq!((names(&cache.sets()), cache.find(&order.key())), (vec![set.to_string()], Some(set)), "{ends}");
@@ -266,10 +266,20 @@ fn a_start_keeps_what_is_complete_and_work_of_the_same_boot() {
     let work = world.cache.begin(&order.key(), &order).unwrap();
     fs::create_dir(world.cache.sets().join(".unfinished")).unwrap();
     fs::write(world.cache.files().join(digest_of("unused").as_str()), "unused").unwrap();
-    let reopen = |boot: &str| Cache::open(world.dir.path(), 0, 1 << 20, boot).unwrap();
+    let reopen_with = |boot: &str, in_use: &[Digest]| {
+        Cache::open(world.dir.path(), 0, 1 << 20, boot, &in_use.iter().cloned().collect()).unwrap()
+    };
+    let reopen = |boot: &str| reopen_with(boot, &[]);
     reopen("boot");
     assert!(work.folder.is_dir());
     assert_eq!((names(&world.cache.sets()), names(&world.cache.files()).len()), (vec![set.to_string()], 1));
     reopen("another");
     assert!(!work.folder.exists());
+
+    // Records of another version of the launcher: what is not mounted is fetched again.
+    fs::write(world.cache.record_path(&World::order("https://host/1").key()), "{}").unwrap();
+    reopen_with("boot", std::slice::from_ref(&set));
+    assert_eq!((names(&world.cache.sets()), names(&world.cache.files()).len()), (vec![set.to_string()], 1));
+    reopen("boot");
+    assert_eq!((names(&world.cache.sets()).len(), names(&world.cache.files()).len()), (0, 0));
 }

@@ -36,6 +36,21 @@ def error_of(status: int, body: bytes) -> Exception:
     return error_of_value(status, told)
 
 
+def error_without_stream(path: str, media: str, body: bytes) -> Exception:
+    """The error of an answer of success that is no stream: the server's own, or that it has to stream."""
+    try:
+        told = _json.decode(body)
+    except (ValueError, RecursionError):
+        told = None
+    if isinstance(told, dict) and told.get("error"):
+        return error_of_value(200, told)
+    came = f"has the content-type `{media[:_SHOWN]}`" if media else "has no content-type"
+    return RuntimeError(
+        f"the server has to answer `{path}` with a stream of events, since each request has `stream`: its answer "
+        f"{came}, not `text/event-stream`"
+    )
+
+
 def _message_of(told: Any) -> str:
     """A server's words: a text, or the messages of the list that FastAPI has for a wrong request."""
     if isinstance(told, list):

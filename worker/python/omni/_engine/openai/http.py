@@ -22,6 +22,9 @@ MAX_LINE = 1024 * 1024
 """Bytes of the longest line of a stream: a token with many alternatives takes some kilobytes."""
 _PAUSE = 256 * 1024
 """Bytes received and not read, above which no more are received."""
+_REST = 64 * 1024
+_REST_TIME = 1.0
+"""Bytes and seconds of a body that only its server wants read."""
 _STREAM = b"text/event-stream"
 
 
@@ -120,6 +123,30 @@ class Exchange(asyncio.Protocol):
             if size > most:
                 raise ServerError(f"the server's answer has more than {most} bytes")
             parts.append(data)
+
+    async def rest(self) -> bytes:
+        """The body as far as it comes soon, within a bound, and the end of the connection: a server that is hung up on
+        while it writes may take that for a fault."""
+        parts: list[bytes] = []
+
+        async def collect() -> None:
+            size = 0
+            while size < _REST and (data := await self.read()):
+                size += len(data)
+                parts.append(data)
+
+        try:
+            await asyncio.wait_for(collect(), _REST_TIME)
+        except (ServerError, asyncio.TimeoutError):
+            pass  # what has come is all that matters
+        finally:
+            self.close()
+        return b"".join(parts)
+
+    @property
+    def media(self) -> str:
+        """The type of the body, as the server has it."""
+        return self.headers.get(b"content-type", b"").decode("latin-1")
 
     @property
     def is_stream(self) -> bool:
@@ -271,7 +298,10 @@ async def ask(address: Address, method: str, path: str, body: bytes | None = Non
 async def get(address: Address, path: str, most: int) -> tuple[int, bytes]:
     """The status of a response, and with status 200 its whole body, of at most so many bytes. Raises as `ask` does."""
     exchange = await ask(address, "GET", path)
+    if exchange.status != 200:
+        await exchange.rest()
+        return exchange.status, b""
     try:
-        return exchange.status, await exchange.whole(most) if exchange.status == 200 else b""
+        return exchange.status, await exchange.whole(most)
     finally:
         exchange.close()

@@ -8,7 +8,7 @@ from omni._engine.counting import entry as counter_of
 from omni._engine.entry import Entry
 from omni._engine.model import Model
 from omni._engine.openai import tasks, text
-from omni._engine.openai.failure import MOST, error_of
+from omni._engine.openai.failure import MOST, error_of, error_without_stream
 from omni._engine.openai.http import ServerError, ask
 from omni._engine.openai.metrics import Reporter
 from omni._engine.openai.server import Server
@@ -121,8 +121,10 @@ class ServerEntry(Entry):
         try:
             exchange = await ask(self._server.address, "POST", text.path_of(given), body)
             try:
-                if exchange.status != 200 or not exchange.is_stream:
+                if exchange.status != 200:
                     raise error_of(exchange.status, await exchange.whole(MOST))
+                if not exchange.is_stream:
+                    raise error_without_stream(text.path_of(given), exchange.media, await exchange.whole(MOST))
                 answer, over = text.Answer(), False
                 while not over:
                     data = await exchange.read()

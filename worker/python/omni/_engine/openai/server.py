@@ -14,6 +14,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 
 from omni import _json, _log
 from omni._engine.model import LoadError
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 
     from omni._engine.openai.http import Address
 
+STARTUP = "OMNI_STARTUP_SECONDS"
+"""Variable with the time in which the node wants the instance ready."""
+_MARGIN = 2.0
+"""Most seconds of it that are left to the node, so that the reason comes before its patience ends."""
+_SHOWN = 200
+"""Characters of an unwell server's answer that are repeated."""
 _FIRST_WAIT = 0.02
 _LONGEST_WAIT = 0.5
 _DEATH = 0.2
@@ -44,18 +51,18 @@ class Server:
         self._ending = False
 
     async def begin(self) -> None:
-        """Starts the server, and waits until it is healthy. The node limits the time. Raises `LoadError`."""
+        """Starts the server, and waits until it is healthy, a little shorter than the node does. Raises `LoadError`."""
         try:
             process = self._process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL)
         except OSError as err:
             message = f"the server cannot be started: {self.command[0]}: {err.strerror}; correct `command` in [runtime]"
             raise LoadError("setup", message, permanent=True) from None
-        wait = _FIRST_WAIT
-        while await self.problem() is not None:
+        wait, begun, patience = _FIRST_WAIT, time.monotonic(), _patience()
+        while (problem := await self.problem()) is not None:
             if process.poll() is not None:
-                how = _how(process.returncode)
-                message = f"the server ended before it was healthy: {how}; what it printed is in the model's log"
-                raise LoadError("setup", message, permanent=False)
+                raise _not_healthy(f"the server ended before it was healthy: {_how(process.returncode)}")
+            if patience is not None and time.monotonic() - begun > patience:
+                raise _not_healthy(f"the server was not healthy {patience:g} s after its start: {problem}")
             await asyncio.sleep(wait)
             wait = min(wait * 1.5, _LONGEST_WAIT)
         self.model = await self._name()
@@ -65,11 +72,18 @@ class Server:
         """The problem that the server's `/health` reports; None when it is well."""
         try:
             exchange = await ask(self.address, "GET", "/health")
+        except FileNotFoundError:
+            return f"there is no socket at {self.address}, where its command has `{{socket}}`"
+        except ConnectionRefusedError:
+            place = f"port {self.address}" if isinstance(self.address, int) else str(self.address)
+            return f"it does not listen on {place}"
         except _FAULTS as err:
             return f"the server does not answer `/health`: {err}"
-        status = exchange.status
-        exchange.close()
-        return None if status == 200 else f"the server answers `/health` with status {status}"
+        told = await exchange.rest()
+        if exchange.status == 200:
+            return None
+        shown = told.decode("utf-8", "replace").strip()[:_SHOWN]
+        return f"the server answers `/health` with status {exchange.status}{': ' + shown if shown else ''}"
 
     async def end(self) -> None:
         """Asks the server to end, and waits for it. The worker kills what is left after its grace."""
@@ -112,6 +126,19 @@ class Server:
             os.kill(os.getpid(), -code)
             threading.Event().wait(1)  # a signal that this process ignores
         os._exit(code if 0 < code < 64 else 1)
+
+
+def _not_healthy(message: str) -> LoadError:
+    return LoadError("setup", f"{message}; what it printed is in the model's log", permanent=False)
+
+
+def _patience() -> float | None:
+    """Seconds that the server has to become healthy; None where the node does not say."""
+    try:
+        startup = float(os.environ.get(STARTUP, ""))
+    except ValueError:
+        return None
+    return startup - min(_MARGIN, startup / 4)
 
 
 def filled(command: list[str], model_dir: str, weights_dir: str | None) -> tuple[Address, list[str]]:

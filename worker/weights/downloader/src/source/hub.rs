@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 pub(super) const PUBLIC: &str = "https://huggingface.co";
 /// Pages of a list.
 const PAGES: usize = 64;
+/// Bytes of a page.
+const MOST_PAGE: usize = 32 << 20;
 
 #[derive(Debug, Deserialize)]
 struct Revision {
@@ -54,7 +56,7 @@ pub(super) async fn files(
         if pages > PAGES {
             return Err(super::too_long(listing.order, &format!("{PAGES} pages of files")));
         }
-        let (body, link) = connections.text(&url).await?;
+        let (body, link) = connections.text(&url, MOST_PAGE).await?;
         let entries: Vec<Entry> = parsed(&body, &url)?;
         for entry in entries.into_iter().filter(|entry| entry.kind == "file") {
             match wanted.remove(&entry.path) {
@@ -82,7 +84,7 @@ fn file(listing: &Listing<'_>, repository: &str, commit: &str, entry: Entry, giv
 
 /// The commit that a branch or a tag is now.
 async fn commit(connections: &mut Connections, url: &Url) -> Result<String, Failure> {
-    let (body, _) = connections.text(url).await?;
+    let (body, _) = connections.text(url, MOST_PAGE).await?;
     let Revision { sha } = parsed(&body, url)?;
     if (7..=64).contains(&sha.len()) && sha.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Ok(sha);

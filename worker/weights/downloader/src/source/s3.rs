@@ -13,6 +13,10 @@ pub(super) const REGION: &str = "us-east-1";
 
 /// Pages of a list: of a thousand objects each, most of which may be of folders or other keys.
 const PAGES: usize = 256;
+/// Bytes of a page: a thousand keys of a kilobyte each, escaped, and what belongs to them.
+const MOST_PAGE: usize = 8 << 20;
+/// Depth of the elements of a page. A list has four: its owners' names.
+const DEPTH: usize = 8;
 
 /// Amazon's own store. A bucket with a dot in its name has no certificate of its own.
 pub(super) fn public_endpoint(bucket: &str, region: &str) -> String {
@@ -83,18 +87,19 @@ struct Object {
 }
 
 async fn page(connections: &mut Connections, url: &Url) -> Result<Page, Failure> {
-    let (body, _) = connections.text(url).await?;
+    let (body, _) = connections.text(url, MOST_PAGE).await?;
     let text = std::str::from_utf8(&body).ok();
     text.and_then(parse).ok_or_else(|| Failure::odd(url, "no list of objects"))
 }
 
-/// Reads `ListBucketResult`.
+/// Reads `ListBucketResult`. Each element costs as much as its depth, which has a bound.
 fn parse(text: &str) -> Option<Page> {
     let mut reader = Reader::from_str(text);
     let (mut page, mut object, mut path, mut value) = (Page::default(), Object::default(), Vec::new(), String::new());
     let (mut is_truncated, mut is_list) = (false, false);
     loop {
         match reader.read_event().ok()? {
+            Event::Start(_) if path.len() == DEPTH => return None,
             Event::Start(start) => {
                 path.push(start.local_name().as_ref().to_owned());
                 value.clear();
@@ -163,6 +168,12 @@ mod tests {
         assert_eq!((page.objects.first(), page.objects.len()), (Some(&first), 2));
         assert_eq!(page.objects[1].etag.as_deref(), Some("\"d\""), "rclone lists them without quotes");
         assert_eq!(page.next.as_deref(), Some("t&u="));
+        for (depth, is_list) in [(DEPTH, true), (DEPTH + 1, false), (10_000, false)] {
+            let inner = depth - 1;
+            let nested =
+                format!("<ListBucketResult>{}{}</ListBucketResult>", "<a>".repeat(inner), "</a>".repeat(inner));
+            assert_eq!(parse(&nested).is_some(), is_list, "{depth}");
+        }
         for bad in ["", "<Error><Code>NoSuchBucket</Code></Error>", "<ListBucketResult><Contents>", "{}"] {
             assert_eq!(parse(bad), None, "{bad}");
         }

@@ -41,7 +41,7 @@ pub(super) async fn probe(
         (206, None) => None,
         // An empty file has no first byte.
         (416, range) => range.filter(|range| range.ends_with("*/0")).map(|_| 0),
-        (status, _) => return Err(Failure::status(&url, status)),
+        _ => return Err(connections.failure(&url, &answer)),
     };
     let size = size.ok_or_else(|| Failure::odd(&url, "no size of the file"))?;
     let etag = answer.field(&ETAG).filter(|_| answer.origin == url.origin).map(str::to_owned);

@@ -5,17 +5,24 @@ mod server;
 #[path = "../../tests/world/mod.rs"]
 mod world;
 
+use crate::client::{Access, Client, Connections, Traffic};
 use crate::download::{Folders, Sink};
 use crate::failure::Failure;
-use crate::fetch;
+use crate::pace::{Pace, TooSlow, WINDOW};
+use crate::part::Part;
 use crate::resolver::{Addresses, Resolver};
+use crate::rules::Rules;
+use crate::source::RemoteFile;
+use crate::url::Url;
+use crate::{fetch, range, tls, transfer};
 use omni_weights::{Digest, FETCHED, Fetched, Order};
-use server::{Served, content};
+use server::{Ranges, Served, content};
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use world::World;
 
 /// Resolver that gives one list of addresses after the other; the last one again and again.
@@ -46,15 +53,36 @@ fn order(source: &str) -> Order {
 
 impl World {
     fn fetch(&self, order: &Order, secret: Option<&str>, resolver: Arc<dyn Resolver>) -> Result<Fetched, Failure> {
+        self.fetch_at(Pace::new(WINDOW), order, secret, resolver)
+    }
+
+    fn fetch_at(
+        &self,
+        pace: Pace,
+        order: &Order,
+        secret: Option<&str>,
+        resolver: Arc<dyn Resolver>,
+    ) -> Result<Fetched, Failure> {
         let folders = Folders { work: self.path("work"), files: self.path("files") };
         let sink: Sink = Arc::new(|_| ());
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        runtime.block_on(fetch(order, secret, resolver, &folders, &sink))?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(fetch(order, secret, resolver, &folders, &sink, pace))?;
         Ok(serde_json::from_slice(&fs::read(folders.work.join(FETCHED)).unwrap()).unwrap())
     }
 
     fn host(&self) -> String {
         format!("http://store.test:{}", self.server.address.port())
+    }
+
+    /// A file of the server, and connections to it.
+    fn part(&self, url: Url, size: u64) -> (Part, Connections) {
+        let own = url.origin.clone();
+        let remote = RemoteFile { path: "w".to_owned(), url, size, sha256: None, etag: None };
+        let part = Part::open(&self.path("work"), 0, remote, "boot", &own).unwrap();
+        let rules = Rules { own, redirects: Vec::new(), private_hosts: vec!["store.test".to_owned()] };
+        let (tls, resolver) = (tls::connector(None).unwrap(), Changing::new(&[&["127.0.0.1"]]));
+        let (access, credential, traffic) = (Access::Anyone, None, Traffic::default());
+        (part, Connections::new(Arc::new(Client { rules, tls, resolver, access, credential, traffic })))
     }
 }
 
@@ -106,7 +134,7 @@ fn an_address_that_does_not_answer_leaves_time_for_the_others() {
     let address = std::net::SocketAddr::new("127.0.0.2".parse().unwrap(), world.server.address.port());
     silent.bind(address).unwrap();
     let _silent = silent.listen(0).unwrap();
-    let connect = |_| std::net::TcpStream::connect_timeout(&address, std::time::Duration::from_millis(200));
+    let connect = |_| std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200));
     let _queued: Vec<_> = (0..4).map(connect).collect();
     let resolver = Changing::new(&[&["127.0.0.2", "127.0.0.1"]]);
     world.fetch(&order(&format!("{}/w", world.host())), None, resolver).unwrap();
@@ -115,11 +143,89 @@ fn an_address_that_does_not_answer_leaves_time_for_the_others() {
 #[test]
 fn a_range_that_takes_too_long_is_cut_off_and_goes_on() {
     let world = World::new();
-    let slow = Some(std::time::Duration::from_millis(150));
+    let slow = Some(Duration::from_millis(150));
     world.server.put("/w", Served { slow, ..Served::new(content(1, 16 << 20)) });
     world.fetch(&order(&format!("{}/w", world.host())), None, Changing::new(&[&["127.0.0.1"]])).unwrap();
     // The first byte, which tells the size; the range; its rest.
     assert!(world.server.requests().len() >= 3, "{:?}", world.server.requests());
+}
+
+#[test]
+fn a_server_that_sends_too_slowly_is_given_up_for_now_and_what_is_complete_stays() {
+    let world = World::new();
+    let bytes = content(1, 40 << 20);
+    let well = Served::new(bytes.clone());
+    // Five connections with 256 KiB in three seconds each, as ranges and as a whole.
+    let slow = Served { slow: Some(Duration::from_secs(3)), ..well.clone() };
+    let fetch = |path: &str| {
+        let order = order(&format!("{}{path}", world.host()));
+        world.fetch_at(Pace::new(Duration::from_secs(1)), &order, None, Changing::new(&[&["127.0.0.1"]]))
+    };
+    let refused = |path: &str| {
+        let failure = fetch(path).unwrap_err();
+        assert!(
+            matches!(failure, Failure::TooSlow(TooSlow { received: 0..0x10_0000, .. })) && !failure.is_permanent(),
+            "{failure}"
+        );
+    };
+    world.server.put("/whole", Served { ranges: Ranges::Ignored, ..slow.clone() });
+    refused("/whole");
+    // The size and two requests at once; the others slowly.
+    world.server.put("/w", Served { then: Some((3, Box::new(slow))), ..well.clone() });
+    refused("/w");
+    let before = world.server.bytes();
+    world.server.put("/w", well);
+    assert_eq!(fetch("/w").unwrap().files.len(), 1);
+    assert!(world.server.bytes() - before < 30 << 20, "ranges that were complete are fetched again");
+}
+
+#[test]
+fn a_list_that_comes_too_slowly_is_given_up_for_now() {
+    let world = World::new();
+    let mut bucket = order("s3://bucket/m");
+    bucket.endpoint = Some(world.host());
+    let list = Served { slow: Some(Duration::from_secs(4)), ..page("", &[("m/a", b"1")]) };
+    world.server.put("/bucket/?encoding-type=url&list-type=2&prefix=m", list);
+    let pace = Pace::new(Duration::from_millis(500));
+    let failure = world.fetch_at(pace, &bucket, None, Changing::new(&[&["127.0.0.1"]])).unwrap_err();
+    assert!(matches!(failure, Failure::TooSlow(TooSlow { received: 0, .. })), "{failure}");
+}
+
+#[test]
+fn a_request_that_fails_leaves_the_ranges_that_were_complete() {
+    let world = World::new();
+    let bytes = content(1, 40 << 20);
+    let size = bytes.len() as u64;
+    // Half of what is asked for, three ranges, and then the server has no such file.
+    let then = Some((1, Box::new(Served { status: Some(404), ..Served::new(bytes.clone()) })));
+    world.server.put("/w", Served { cut: 2, then, ..Served::new(bytes) });
+    let (part, mut connections) = world.part(Url::parse(&format!("{}/w", world.host())).unwrap(), size);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let failure = runtime.block_on(transfer::ranges(&mut connections, &part, 1..4)).unwrap_err();
+    assert!(failure.is_permanent(), "{failure}");
+    assert_eq!((part.missing(), part.fetched()), (vec![0, 2, 3, 4], 3 * range::RANGE / 2));
+}
+
+#[test]
+fn ranges_that_are_there_are_not_counted_again_when_the_server_sends_the_whole_file() {
+    let world = World::new();
+    let bytes = content(1, 40 << 20);
+    let (size, whole) = (bytes.len() as u64, Served { ranges: Ranges::Ignored, ..Served::new(bytes.clone()) });
+    // Two ranges as asked for; all of it, cut off in the middle; all of it.
+    let then = Some((2, Box::new(Served { cut: 2, ..whole })));
+    world.server.put("/w", Served { then, ..Served::new(bytes) });
+    let url = Url::parse(&format!("{}/w", world.host())).unwrap();
+    let (part, mut connections) = world.part(url, size);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        for (number, expected) in [(0, range::RANGE), (1, 2 * range::RANGE), (2, 2 * range::RANGE)] {
+            transfer::ranges(&mut connections, &part, number..number + 1).await.unwrap();
+            assert_eq!(part.fetched(), expected, "range {number}");
+        }
+        assert!(part.is_whole());
+        transfer::whole(&mut connections, &part).await.unwrap();
+        assert_eq!(part.fetched(), size);
+    });
 }
 
 /// A page of a bucket: `(key, content)`.
@@ -149,6 +255,11 @@ fn lists_that_cannot_be_used_are_refused_before_anything_is_fetched() {
     let list = "/bucket/?encoding-type=url&list-type=2&prefix=m";
     world.server.put(list, page("", &[("m/p/a", b"1"), ("m/p/a/b", b"2"), ("m/p/a.c", b"3")]));
     refused("`p/a` and `p/a/b`");
+    let nested = format!("<ListBucketResult>{}{}</ListBucketResult>", "<a>".repeat(10_000), "</a>".repeat(10_000));
+    world.server.put(list, Served::new(nested.into_bytes()));
+    refused("no list of objects");
+    world.server.put(list, Served::new(vec![b' '; (8 << 20) + 1]));
+    refused("more than 8 MiB");
     let many: Vec<String> = (0..=8000).map(|number| format!("m/{number}")).collect();
     let many: Vec<(&str, &[u8])> = many.iter().map(|key| (key.as_str(), &b"1"[..])).collect();
     world.server.put(list, page("", &many));

@@ -36,6 +36,7 @@ pub fn order(source: String, private_host: &str) -> Order {
         files: BTreeMap::new(),
         endpoint: None,
         region: None,
+        credential: None,
         redirects: Vec::new(),
         private_hosts: vec![private_host.to_owned()],
         authorities: None,
