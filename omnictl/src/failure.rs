@@ -43,6 +43,14 @@ pub(crate) enum Failure {
         /// Why, in one line.
         reason: String,
     },
+    /// The environment or the weights of a model cannot be had; found while a command waited for them.
+    #[error("the environment and the weights of model `{model}` are not there: {reason}")]
+    NotPrepared {
+        /// The model.
+        model: ModelName,
+        /// Why, in one line.
+        reason: String,
+    },
     /// A version cannot serve; found while a command waited for it.
     #[error("version {version} of model `{model}` does not serve: {reason}")]
     NotServed {
@@ -167,7 +175,11 @@ impl Failure {
             Self::Client(error) => client_exit(error),
             Self::NoSuchModel { .. } => Exit::NoSuchModel,
             Self::Refused { status, .. } => status_exit(*status),
-            Self::NotReady { .. } | Self::NotServed { .. } | Self::Held { .. } | Self::Pinned { .. } => Exit::NotReady,
+            Self::NotReady { .. }
+            | Self::NotPrepared { .. }
+            | Self::NotServed { .. }
+            | Self::Held { .. }
+            | Self::Pinned { .. } => Exit::NotReady,
             Self::TimedOut { .. } => Exit::TimedOut,
             Self::Unfit => Exit::Unfit,
             Self::Input(_) | Self::Name { .. } => Exit::Usage,
@@ -202,6 +214,9 @@ impl Failure {
             Self::NotReady { model, .. } | Self::TimedOut { model, .. } => {
                 Some(format!("`omnictl status {model}` shows the reason, `omnictl logs {model}` its output"))
             }
+            Self::NotPrepared { model, .. } => Some(format!(
+                "`omnictl status {model}` shows the reason, `omnictl logs {model}` the output; `omnictl pull {model}` tries again"
+            )),
             Self::NotServed { model, serving: Some(serving), .. } => Some(format!(
                 "version {serving} still serves; `omnictl status {model}` shows more, `omnictl restart {model}` tries again"
             )),

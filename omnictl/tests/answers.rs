@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use common::{Canned, Daemon, omnictl, report};
-use omni_control_api::{History, Model, Models, Role, State, Top};
+use omni_control_api::{Generation, History, Model, Models, Preparation, Prepared, Role, State, Top};
 use serde_json::json;
 
 const GONE: &str = "no-such-model";
@@ -302,6 +302,48 @@ fn lifecycle_requests_are_taken_or_waited_for() {
 
     daemon.on("POST /v1/models/cowsay/stop", Canned::problem(503, "not-ready", "the launcher does not answer"));
     insta::assert_snapshot!("stop_refused", daemon.run(&["stop", "cowsay"]));
+}
+
+#[test]
+fn a_pull_is_waited_for_whatever_instances_do() {
+    let daemon = Daemon::start();
+    let at = |model: Model, preparation, message: &str| {
+        let message = Some(message.to_owned()).filter(|message| !message.is_empty());
+        let generation = values::generation(values::VERSION, Role::Serving, model.state);
+        let prepared = Some(Prepared { seconds: 61.04, fetched_bytes: 4 << 30, built: false });
+        let prepared = prepared.filter(|_| preparation == Preparation::Done);
+        let generation = Generation { preparation: Some(preparation), prepared, message, ..generation };
+        Model { generations: vec![generation], ..model }
+    };
+    let (underway, done, failed) = (Preparation::Underway, Preparation::Done, Preparation::Failed);
+    let held = || Model { held: true, ..values::model("held", State::Stopped) };
+    let serving = || values::ready("serving", "9c1e5a77b0d2");
+    daemon
+        .on("POST /v1/models/held/pull", Canned::json(&at(held(), underway, "")))
+        .on("GET /v1/models/held", Canned::json(&at(held(), underway, "fetching weights: 0.1 of 4.0 GiB")))
+        .on("GET /v1/models/held", Canned::json(&at(held(), done, "")))
+        .on("POST /v1/models/serving/pull", Canned::json(&at(serving(), underway, "")))
+        .on(
+            "GET /v1/models/serving",
+            Canned::json(&at(
+                serving(),
+                failed,
+                &format!("fetching weights from s3://b/m{}: it answers 403", "x".repeat(300)),
+            )),
+        );
+    insta::assert_snapshot!("pull_waited", daemon.run(&["pull", "held", "--wait"]));
+    assert_eq!(daemon.requests().len(), 3);
+    daemon.on("POST /v1/models/here/pull", Canned::json(&at(values::model("here", State::Stopped), done, "")));
+    insta::assert_snapshot!("pull_of_what_is_there", daemon.run(&["pull", "here", "--wait"]));
+    insta::assert_snapshot!("pull_failed", daemon.run(&["pull", "serving", "--wait"]));
+    assert!(daemon.run(&["pull", "serving"]).starts_with("exit 0\n"), "it is taken");
+
+    daemon
+        .on("POST /v1/models/slow/pull", Canned::json(&at(serving(), underway, "")))
+        .on("GET /v1/models/slow", Canned::json(&at(serving(), underway, "")));
+    insta::assert_snapshot!("pull_timed_out", daemon.run(&["pull", "slow", "--wait", "--timeout", "250ms"]));
+    daemon.on("POST /v1/models/unread/pull", Canned::json(&values::model("unread", State::Stopped)));
+    insta::assert_snapshot!("pull_unread", daemon.run(&["pull", "unread", "--wait"]));
 }
 
 #[test]

@@ -382,3 +382,24 @@ fn parsers_have_known_names() {
     assert!(said.contains("hint: write one of auto, hermes, "), "{said}");
     assert!(!said.contains("reasoning-parser"), "{said}");
 }
+
+#[test]
+fn a_wrong_manifest_of_a_server_does_not_miss_code() {
+    let said = check(&[("omni.toml", "[runtime]\nengine = \"openai\"\ncommand = \"server\"\n")]);
+    assert!(said.starts_with("exit 1") && said.contains("`runtime.command`"), "{said}");
+    assert!(!said.contains("model.py"), "{said}");
+}
+
+#[test]
+fn a_model_of_the_native_engine_has_weights() {
+    let native = format!("{TEXT}[runtime]\nengine = \"native\"\n");
+    let said = check(&[("omni.toml", &native), ("notes.txt", "")]);
+    let message = "[DIR]/model: there are no weights: neither safetensors nor a GGUF file\n  hint: put them beside";
+    assert!(said.starts_with("exit 1") && said.contains(message), "{said}");
+    let fetched = format!("{native}[weights]\nsource = \"hf://org/name@main\"\n");
+    let taken = [[("omni.toml", native.as_str()), ("w.gguf", "")], [("omni.toml", &fetched), ("notes.txt", "")]];
+    for files in taken {
+        let said = check(&files);
+        assert!(said.starts_with("exit 0") && !said.contains("no weights") && !said.contains("Python"), "{said}");
+    }
+}

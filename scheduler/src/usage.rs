@@ -1,6 +1,7 @@
 //! Recorder of usage, by the node's configuration.
 
 use crate::args::Directories;
+use nix::unistd::{User, geteuid};
 use omni_auth::secret::{self, SecretError};
 use omni_config::node::{NodeConfig, Sink, WhenFull};
 use omni_sink::InvalidSink;
@@ -42,6 +43,15 @@ pub(crate) fn open(
     directories: &Directories,
     sink: Option<UsageSink>,
 ) -> io::Result<Arc<UsageRecorder>> {
+    if let Some(Err(error)) = sink.as_ref().map(UsageSink::check) {
+        let user = user_name();
+        tracing::warn!(
+            error,
+            user,
+            "records of usage cannot be written to `sink` of [usage], and are kept and tried again: the node's user \
+             `{user}` has to be able to write the file, and to make it in its folder"
+        );
+    }
     let when_full = match config.usage.when_full {
         WhenFull::Lose => omni_usage::WhenFull::Lose,
         WhenFull::Refuse => omni_usage::WhenFull::Refuse,
@@ -49,4 +59,10 @@ pub(crate) fn open(
     let (spool, log) = (directories.own_runtime().join("usage"), directories.own_state().join("usage"));
     let settings = UsageSettings { spool, log, keep: config.usage.keep.bytes(), when_full, sink };
     Ok(Arc::new(UsageRecorder::open(settings)?))
+}
+
+/// Name of this process's user, or its number.
+fn user_name() -> String {
+    let uid = geteuid();
+    User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name)
 }

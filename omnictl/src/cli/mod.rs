@@ -112,7 +112,8 @@ Examples:
     Run(Run),
     /// Print a model's standard output and error
     #[command(after_help = "\
-A line is: moment (UTC), instance, stdout or stderr (or worker, for the node's own words), text.
+A line is: moment (UTC), instance, stream, text. The stream is stdout or stderr of the model, worker
+for what its worker says, node for what became of an instance, build for its environment.
 
 Examples:
   omnictl logs cowsay
@@ -127,7 +128,11 @@ Examples:
         model: ModelName,
     },
     /// Build a model's environment and fetch its weights before its first request, and start nothing
-    #[command(after_help = LIFECYCLE)]
+    #[command(after_help = "\
+Starts nothing. Without --wait the command returns when the daemon has taken the request.
+
+Examples:
+  omnictl pull cowsay --wait --timeout 2h")]
     Pull(Lifecycle),
     /// Start a model now, also one that was stopped by hand
     #[command(after_help = LIFECYCLE)]

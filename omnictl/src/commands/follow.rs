@@ -182,6 +182,8 @@ mod tests {
             state: *state,
             message: Some("why".to_owned()),
             retry_in_seconds: None,
+            preparation: None,
+            prepared: None,
         };
         Model {
             state: State::Ready,

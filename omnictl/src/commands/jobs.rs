@@ -6,7 +6,7 @@ use super::Context;
 use crate::cli::JobsCommand;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::human::{moment, size};
+use crate::human::{moment, printable, size};
 use crate::output::{Format, note};
 use crate::table::{Align, Table};
 
@@ -26,7 +26,7 @@ pub(super) async fn run(context: &mut Context<'_>, command: Option<JobsCommand>)
         (Format::Table, Some(_)) => {
             let job: Job = answer.value()?;
             context.out.text(list(std::slice::from_ref(&job)))?;
-            job.errors.iter().for_each(|error| note(format_args!("{error}")));
+            job.errors.iter().chain(&job.waits).for_each(|reason| note(format_args!("{}", printable(reason))));
         }
     }
     Ok(Exit::Ok)

@@ -1,5 +1,6 @@
-//! `omnictl pull`, `start`, `stop` and `restart`, and waiting for what they ask for.
+//! `omnictl start`, `stop` and `restart`, and waiting for what they ask for.
 
+use omni_config::ModelName;
 use omni_control_api::{Model, State};
 
 use super::follow::{Patience, Wait, until_it_serves};
@@ -13,7 +14,6 @@ use crate::output::Format;
 /// Action on a model.
 #[derive(Clone, Copy)]
 pub(super) enum Verb {
-    Pull,
     Start,
     Stop,
     Restart,
@@ -22,7 +22,6 @@ pub(super) enum Verb {
 impl Verb {
     fn route(self) -> &'static str {
         match self {
-            Self::Pull => "/pull",
             Self::Start => "/start",
             Self::Stop => "/stop",
             Self::Restart => "/restart",
@@ -42,10 +41,7 @@ enum Progress {
 fn progress(verb: Verb, model: &Model, before: &[String]) -> Progress {
     let mut ready = model.instances.iter().filter(|instance| instance.state == State::Ready);
     match (verb, model.state) {
-        (Verb::Pull, State::Preparing) => Progress::Underway,
-        (Verb::Pull, State::Failed) => Progress::Failed,
-        (Verb::Pull, State::Starting | State::Ready | State::Draining | State::Stopped)
-        | (Verb::Stop, State::Stopped | State::Failed) => Progress::Done,
+        (Verb::Stop, State::Stopped | State::Failed) => Progress::Done,
         (Verb::Stop, State::Preparing | State::Starting | State::Ready | State::Draining) => Progress::Underway,
         (Verb::Restart, State::Ready) if ready.any(|instance| before.contains(&instance.id)) => Progress::Underway,
         (Verb::Start | Verb::Restart, State::Ready) => Progress::Done,
@@ -61,21 +57,32 @@ fn progress(verb: Verb, model: &Model, before: &[String]) -> Progress {
 fn started_beside(verb: Verb, model: &Model) -> Option<String> {
     match verb {
         Verb::Restart => model.candidate().map(|candidate| candidate.version.clone()),
-        Verb::Pull | Verb::Start | Verb::Stop => None,
+        Verb::Start | Verb::Stop => None,
     }
 }
 
 pub(super) async fn run(context: &mut Context<'_>, verb: Verb, arguments: &Lifecycle) -> Result<Exit, Failure> {
-    let answer = match ask(context, verb, arguments).await {
-        Ok(answer) => answer,
-        Err(Failure::Client(error)) => return Err(refused(&context.client, &arguments.model, error).await),
+    let asked = ask(context, verb, arguments).await.map(|answer| (answer, None));
+    show(context, &arguments.model, asked).await
+}
+
+/// Prints the model as it is after a request, and in a table what was done for it.
+pub(super) async fn show(
+    context: &mut Context<'_>,
+    name: &ModelName,
+    asked: Result<(Answer, Option<String>), Failure>,
+) -> Result<Exit, Failure> {
+    let (answer, done) = match asked {
+        Ok(asked) => asked,
+        Err(Failure::Client(error)) => return Err(refused(&context.client, name, error).await),
         Err(failure) => return Err(failure),
     };
     match context.format {
         Format::Json => context.out.json(answer.json()?)?,
         Format::Table => {
             let model: Model = answer.value()?;
-            context.out.line(format_args!("{}: {}", arguments.model, model.state.as_str()))?;
+            let done = done.map(|done| format!(", {done}")).unwrap_or_default();
+            context.out.line(format_args!("{name}: {}{done}", model.state.as_str()))?;
         }
     }
     Ok(Exit::Ok)
@@ -135,7 +142,6 @@ mod tests {
         use Progress::{Done, Failed, Underway};
         // In the order of `State::ALL`: preparing, starting, ready, draining, stopped, failed.
         for (verb, expected) in [
-            (Verb::Pull, [Underway, Done, Done, Done, Done, Failed]),
             (Verb::Start, [Underway, Underway, Done, Underway, Underway, Failed]),
             (Verb::Stop, [Underway, Underway, Underway, Underway, Done, Done]),
             (Verb::Restart, [Underway, Underway, Done, Underway, Underway, Failed]),

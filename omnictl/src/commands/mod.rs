@@ -16,6 +16,7 @@ mod jobs;
 mod lifecycle;
 mod list;
 mod logs;
+mod pull;
 mod rollback;
 mod run;
 mod show;
@@ -61,7 +62,7 @@ pub(crate) fn run(cli: Cli, out: Out<'_>) -> Result<Exit, Failure> {
         Command::Run(arguments) => on_node(run::run(context, &arguments)),
         Command::Logs(arguments) => on_node(logs::run(context, &arguments)),
         Command::Stack { model } => on_node(stack::run(context, &model)),
-        Command::Pull(arguments) => on_node(lifecycle::run(context, lifecycle::Verb::Pull, &arguments)),
+        Command::Pull(arguments) => on_node(pull::run(context, &arguments)),
         Command::Start(arguments) => on_node(lifecycle::run(context, lifecycle::Verb::Start, &arguments)),
         Command::Stop(arguments) => on_node(lifecycle::run(context, lifecycle::Verb::Stop, &arguments)),
         Command::Restart(arguments) => on_node(lifecycle::run(context, lifecycle::Verb::Restart, &arguments)),

@@ -54,7 +54,15 @@ pub(crate) fn instance(id: &str) -> Instance {
 }
 
 pub(crate) fn generation(version: &str, role: Role, state: State) -> Generation {
-    Generation { version: version.to_owned(), role, state, message: None, retry_in_seconds: None }
+    Generation {
+        version: version.to_owned(),
+        role,
+        state,
+        message: None,
+        retry_in_seconds: None,
+        preparation: None,
+        prepared: None,
+    }
 }
 
 pub(crate) fn ready(name: &str, id: &str) -> Model {

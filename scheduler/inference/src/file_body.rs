@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use omni_ingress::StreamCut;
-use std::fs::File;
+use omni_jobs::Content;
 use std::io::{self, Read};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,6 +12,8 @@ use tokio::task::JoinHandle;
 
 /// Longest time for a client to read a file.
 pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(3600);
+/// Longest time for a client to read a file whose scheduler has been taken over, and ends with the last response.
+pub(crate) const LEAVING: Duration = Duration::from_secs(120);
 /// Bytes of a piece.
 const PIECE: usize = 64 * 1024;
 
@@ -25,15 +27,15 @@ pub struct FileBody {
 
 #[derive(Debug)]
 enum State {
-    Idle(File),
-    Reading(JoinHandle<io::Result<(File, Bytes)>>),
+    Idle(Content),
+    Reading(JoinHandle<io::Result<(Content, Bytes)>>),
     Over,
 }
 
 impl FileBody {
     /// The first `length` bytes of a file.
-    pub(crate) fn new(file: File, length: u64) -> Self {
-        Self { state: State::Idle(file), left: length }
+    pub(crate) fn new(content: Content, length: u64) -> Self {
+        Self { state: State::Idle(content), left: length }
     }
 }
 
@@ -49,12 +51,12 @@ impl Body for FileBody {
             match std::mem::replace(&mut self.state, State::Over) {
                 State::Over => return Poll::Ready(None),
                 State::Idle(_) if self.left == 0 => return Poll::Ready(None),
-                State::Idle(mut file) => {
+                State::Idle(mut content) => {
                     let length = usize::try_from(self.left).unwrap_or(PIECE).min(PIECE);
                     let read = move || {
                         let mut piece = vec![0; length];
-                        file.read_exact(&mut piece)?;
-                        Ok((file, Bytes::from(piece)))
+                        content.read_exact(&mut piece)?;
+                        Ok((content, Bytes::from(piece)))
                     };
                     self.state = State::Reading(tokio::task::spawn_blocking(read));
                 }
@@ -63,9 +65,9 @@ impl Body for FileBody {
                         self.state = State::Reading(reading);
                         return Poll::Pending;
                     }
-                    Poll::Ready(Ok(Ok((file, piece)))) => {
+                    Poll::Ready(Ok(Ok((content, piece)))) => {
                         self.left -= piece.len() as u64;
-                        self.state = State::Idle(file);
+                        self.state = State::Idle(content);
                         return Poll::Ready(Some(Ok(Frame::data(piece))));
                     }
                     Poll::Ready(_) => return Poll::Ready(Some(Err(StreamCut("the file cannot be read".into())))),

@@ -90,7 +90,7 @@ impl Forwarder {
         parts.headers.insert(TIMEOUT, HeaderValue::from(u64::try_from(remaining).unwrap_or(u64::MAX)));
         let mut response = self.send(listener, &parts, body, true).await?;
         // The successor ends the response in time; a client that does not read it must not keep this scheduler alive.
-        response.extensions_mut().insert(ReadDeadline { at: deadline, permit: None });
+        response.extensions_mut().insert(ReadDeadline { at: deadline, after_end: None, permit: None });
         Ok(response)
     }
 

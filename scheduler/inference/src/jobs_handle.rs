@@ -1,7 +1,7 @@
 //! Handle of the store of batch jobs, which is opened beside everything else, and closed before a successor opens it.
 
 use omni_jobs::{JobError, JobStore};
-use omni_request_error::{Failure, InvalidRequest};
+use omni_request_error::{Failure, InvalidCode, InvalidRequest};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -9,6 +9,8 @@ use tokio::sync::watch;
 
 /// Longest wait of a request for the store.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Advice to an owner that has too much under way at a time.
+const RETRY_BUSY: Duration = Duration::from_secs(1);
 
 /// State of the store.
 #[derive(Debug, Clone)]
@@ -95,7 +97,12 @@ pub(crate) fn failure(error: &JobError, parameter: &str) -> Failure {
         JobError::DiskBound => {
             Failure::JobsFull("the node's space for batch jobs is used up: wait until files expire, or delete some")
         }
-        JobError::OwnerBound(what) => Failure::JobsFull(what),
+        // As OpenAI and Azure do: 400, which no client repeats. Waiting for a second or two makes no room.
+        JobError::OwnerBound(what) => {
+            let message = (*what).to_owned();
+            InvalidRequest { message, parameter: None, code: InvalidCode::Quota }.into()
+        }
+        JobError::OwnerBusy(_) => Failure::TooManyRequests { retry_after: RETRY_BUSY },
         JobError::Closed => Failure::JobsUnavailable,
         JobError::Io { .. } | JobError::Database(_) | JobError::Unknown(_) => {
             tracing::error!("batch jobs: {}", omni_log::chain(error));
@@ -116,13 +123,16 @@ mod tests {
             (JobError::Ended("completed"), 400),
             (JobError::Requests(5), 400),
             (JobError::DiskBound, 507),
-            (JobError::OwnerBound("x"), 507),
+            (JobError::OwnerBound("x"), 400),
+            (JobError::OwnerBusy("x"), 429),
             (JobError::Closed, 503),
         ] {
             let failure = failure(&error, "x");
             assert_eq!(failure.status(), status, "{failure}");
             if let Failure::InvalidRequest(invalid) = failure {
-                assert_eq!(invalid.parameter.as_deref(), Some("x"));
+                let of_owner = matches!(error, JobError::OwnerBound(_));
+                assert_eq!(invalid.parameter.as_deref(), (!of_owner).then_some("x"));
+                assert_eq!(invalid.code == InvalidCode::Quota, of_owner);
             }
         }
     }

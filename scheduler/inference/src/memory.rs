@@ -113,8 +113,8 @@ mod tests {
     fn calls_and_tokens_take_more_than_their_texts() {
         assert_eq!(size(&Delta::Content("abc".to_owned())), 3);
         assert!(size(&Delta::CallStart { call: 0, id: String::new(), name: String::new() }) >= 100);
-        let other = Alternative { text: "yy".to_owned(), logprob: -1.0 };
-        let token = TokenInfo { text: "x".to_owned(), id: None, logprob: None, top: vec![other; 20] };
+        let other = Alternative { text: "yy".to_owned(), bytes: None, logprob: -1.0 };
+        let token = TokenInfo { text: "x".to_owned(), bytes: None, id: None, logprob: None, top: vec![other; 20] };
         assert!(size_of_tokens(&[token.clone(), token]) > 2 * 20 * 60);
     }
 }

@@ -107,6 +107,7 @@ fn count(model: &Model, api: Api, failure: &Failure) {
         | Failure::BodyTooLarge { .. }
         | Failure::QueueFull { .. }
         | Failure::NodeBusy
+        | Failure::UploadsFull
         | Failure::UsageNotKept
         | Failure::AnswerNotKept
         | Failure::CannotStart { .. }

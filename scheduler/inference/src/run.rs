@@ -72,6 +72,7 @@ impl RunApi {
         let response = match self.find(name).await {
             Err(failure) => refused(failure),
             Ok(model) => {
+                trace.on_model(model.name.as_str());
                 let (parts, id, arrived) = (&parts, id.as_bytes(), Instant::now());
                 let caller = Caller { listener, parts, id, arrived, holder, usage: &self.usage, trace };
                 let request = ModelRequest { api: self, caller, model: &model };

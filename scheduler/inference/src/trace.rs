@@ -61,6 +61,8 @@ struct RequestResult {
     status: Option<u16>,
     /// Class of the error that has ended an attempt.
     error: Option<&'static str>,
+    /// Name of the model, once it is found: another one is the client's text.
+    model: Option<String>,
 }
 
 /// Spans of one attempt at a request.
@@ -153,6 +155,13 @@ impl RequestTrace {
         }
     }
 
+    /// Notes the model that the request is for.
+    pub(crate) fn on_model(&self, name: &str) {
+        if let Some(span) = &self.span {
+            span.result(|result| result.model = Some(name.to_owned()));
+        }
+    }
+
     /// Notes the response. The span of the request ends once it was written.
     pub(crate) fn on_response<B>(&self, mut response: Response<B>) -> Response<B> {
         if let Some(span) = &self.span {
@@ -190,7 +199,8 @@ impl Drop for RequestSpan {
             span.set(names::OMNI_BATCH, item.batch.to_string());
             span.set(names::OMNI_BATCH_ITEM, u64::from(item.number));
         }
-        let (status, error) = self.result(|result| (result.status, result.error));
+        let (status, error, model) = self.result(|result| (result.status, result.error, result.model.take()));
+        span.attributes.extend(model.map(|model| (names::GEN_AI_REQUEST_MODEL, model.into())));
         span.attributes.extend(status.map(|status| (names::HTTP_RESPONSE_STATUS_CODE, u64::from(status).into())));
         match (status, error) {
             (None, error) => span.fail(error.unwrap_or(CANCELLED)),

@@ -3,6 +3,7 @@
 use crate::exchange::{Received, exchange};
 use crate::now;
 use crate::outcome::{Outcome, outcome};
+use crate::pace::Pace;
 use crate::usage::usage;
 use bytes::Bytes;
 use http_body_util::Full;
@@ -10,6 +11,7 @@ use hyper::Request;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use omni_inference::{BatchItem, DataApi, JobCounts};
 use omni_jobs::{Claim, Interruption, ItemResult, JobError, UnixMillis};
+use omni_request_error::Failure;
 use omni_workers_ai::without_reference;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -22,14 +24,20 @@ const LONGEST: usize = 16 << 20;
 const BROKEN: u32 = 3;
 /// Time until a report is tried again that the store did not take.
 const RETRY: Duration = Duration::from_secs(1);
+/// Messages about results that the store does not take: every item in flight has one each second while a disk is full.
+static NOT_STORED: Pace = Pace::new(Duration::from_secs(60));
 
 /// End of an attempt.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Attempted {
     /// Time of an item that has a result.
     pub(crate) took: Option<Duration>,
     /// Time for which the model gets no further item.
     pub(crate) pause: Option<Duration>,
+    /// The model could not start: its pause ends when it is ready.
+    pub(crate) until_ready: bool,
+    /// Owner of an item whose instance died while it had no other item.
+    pub(crate) died_alone: Option<Arc<str>>,
 }
 
 /// Report of an attempt.
@@ -43,7 +51,7 @@ pub(crate) async fn run(api: Arc<DataApi>, counts: Arc<JobCounts>, mut claim: Cl
     let begun = Instant::now();
     let given_back = |pause| {
         count(&counts.given_back);
-        Attempted { took: None, pause: Some(pause) }
+        Attempted { pause: Some(pause), ..Attempted::default() }
     };
     let request = match claim.request().await {
         Ok(request) => http_request(request, until.since(now())),
@@ -61,13 +69,18 @@ pub(crate) async fn run(api: Arc<DataApi>, counts: Arc<JobCounts>, mut claim: Cl
     let report = match exchange(&api, &item, request, LONGEST).await {
         Ok(received) => match outcome(received.failure.as_ref(), claim.attempt()) {
             Outcome::Result => report(received),
-            Outcome::Back(pause) => return given_back(pause), // what is dropped waits again
+            // A claim that is dropped waits again.
+            Outcome::Back(pause) => {
+                let until_ready = matches!(received.failure, Some(Failure::CannotStart { .. }));
+                return Attempted { until_ready, ..given_back(pause) };
+            }
             Outcome::Died => {
                 count(&counts.died);
+                let died_alone = claim.is_suspect().then_some(item.owner);
                 if let Err(error) = claim.interrupted(Interruption::InstanceDied, now()).await {
                     tracing::error!("the death of an item's instance cannot be stored: {}", omni_log::chain(&error));
                 }
-                return Attempted { took: None, pause: None };
+                return Attempted { died_alone, ..Attempted::default() };
             }
         },
         Err(_) if claim.attempt() < BROKEN => return given_back(RETRY),
@@ -93,17 +106,19 @@ async fn reported(counts: &JobCounts, claim: &mut Claim, mut report: Report, beg
             Ok(_) => {
                 let succeeded = matches!(&report, Report::Result(result) if result.status < 300);
                 count(if succeeded { &counts.completed } else { &counts.failed });
-                return Attempted { took: Some(took), pause: None };
+                return Attempted { took: Some(took), ..Attempted::default() };
             }
-            Err(JobError::Closed | JobError::NoBatch) => return Attempted { took: None, pause: None },
+            Err(JobError::Closed | JobError::NoBatch) => return Attempted::default(),
             Err(error) => {
-                tracing::error!("the result of an item cannot be stored: {}", omni_log::chain(&error));
+                if NOT_STORED.is_due(Instant::now()) {
+                    tracing::error!("the result of an item cannot be stored: {}", omni_log::chain(&error));
+                }
                 match &report {
                     _ if error.is_passing() => tokio::time::sleep(RETRY).await,
                     Report::Result(_) => {
                         report = Report::Failed("response_not_stored", "The response of the model cannot be stored.");
                     }
-                    Report::Failed(..) => return Attempted { took: None, pause: Some(RETRY) },
+                    Report::Failed(..) => return Attempted { pause: Some(RETRY), ..Attempted::default() },
                 }
             }
         }

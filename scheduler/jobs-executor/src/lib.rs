@@ -14,12 +14,15 @@
 
 #![forbid(unsafe_code)]
 
+mod deaths;
 mod exchange;
 mod executor;
 mod item;
 mod load;
 mod outcome;
+mod pace;
 mod usage;
+mod work;
 
 use executor::Executor;
 use omni_config::node::Jobs;
@@ -34,6 +37,8 @@ use tokio::task::JoinHandle;
 
 /// Time between two attempts to open a store that the predecessor has not closed yet.
 const REOPEN: Duration = Duration::from_millis(50);
+/// Time between two attempts to open a store whose disk is full or has failed.
+const REOPEN_FAILED: Duration = Duration::from_secs(10);
 
 /// Batch jobs of a node, until they are closed.
 #[derive(Debug)]
@@ -113,11 +118,19 @@ impl JobsService {
 
 /// Opens the store, and waits for the predecessor to close it. `None`: it cannot be opened.
 async fn open(folder: &Path, limits: &Limits) -> Option<JobStore> {
+    let mut reported = false;
     loop {
         let (folder, limits) = (folder.to_owned(), limits.clone());
         match tokio::task::spawn_blocking(move || JobStore::open(&folder, limits, now())).await {
             Ok(Ok(store)) => return Some(store),
             Ok(Err(OpenError::InUse(_))) => tokio::time::sleep(REOPEN).await,
+            Ok(Err(error)) if error.is_passing() => {
+                if !reported {
+                    tracing::error!("no batch jobs until the disk takes changes again: {}", omni_log::chain(&error));
+                }
+                reported = true;
+                tokio::time::sleep(REOPEN_FAILED).await;
+            }
             Ok(Err(error)) => {
                 tracing::error!("no batch jobs: {}", omni_log::chain(&error));
                 return None;

@@ -83,6 +83,12 @@ impl Claim {
         self.claimed.attempt
     }
 
+    /// Returns true if an instance has died while the item was in flight: it runs alone on its model.
+    #[must_use]
+    pub fn is_suspect(&self) -> bool {
+        self.claimed.suspect
+    }
+
     /// Name of the token's holder.
     #[must_use]
     pub fn owner(&self) -> &str {

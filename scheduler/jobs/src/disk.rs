@@ -1,8 +1,10 @@
 //! Bytes that the store has on the disk, and the bound for them.
 //!
-//! A result counts twice until its batch has its output file, which repeats it.
+//! A result counts twice until its batch has its output file, which repeats it. The rest of the output files, and the rows
+//! of items, are reserved for a batch when its items are accepted, until they are removed.
 
 use crate::error::JobError;
+use crate::types::Form;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,23 +14,29 @@ pub(crate) fn of_results(length: u64) -> u64 {
     length.saturating_mul(2)
 }
 
-/// Uploads of one owner that are under way.
-const MAX_UPLOADS: u32 = 8;
+/// Bytes of an item's rows in the database: 1.9 MB for 50,000 items, and 1.0 MB for their results.
+const ROWS: u64 = 60;
+/// Bytes of a line of an output file beside the item's name and its record, or beside its name and the longest error of a
+/// batch that was cut off.
+const ENVELOPE: u64 = 256;
+
+/// Bytes that a batch takes beside its input and its results, with so many items and bytes of their names.
+pub(crate) fn of_items(form: &Form, items: u64, names: u64) -> u64 {
+    let rows = items.saturating_mul(ROWS);
+    match form {
+        Form::OpenAi { .. } => rows.saturating_add(items.saturating_mul(ENVELOPE)).saturating_add(names),
+        // Without output files.
+        Form::WorkersAi { .. } => rows,
+    }
+}
 
 /// Counter that all parts of the store share.
 #[derive(Debug, Clone)]
 pub(crate) struct Disk {
     used: Arc<AtomicU64>,
     bound: u64,
-    /// Reservations by owner. Bounded by the requests that are under way.
-    reserved: Arc<Mutex<HashMap<Arc<str>, Reserved>>>,
-}
-
-/// Reservations of one owner.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Reserved {
-    bytes: u64,
-    uploads: u32,
+    /// Reserved bytes of owners that have any. Bounded by the requests that are under way.
+    reserved: Arc<Mutex<HashMap<Arc<str>, u64>>>,
 }
 
 impl Disk {
@@ -38,28 +46,10 @@ impl Disk {
 
     /// Reservation of an owner, of no bytes yet.
     pub(crate) fn reserve(&self, owner: &str) -> Reservation {
-        self.reservation(owner, 0)
+        Reservation { disk: self.clone(), owner: owner.into(), bytes: 0, kept: false }
     }
 
-    /// Reservation for an upload of an owner, of no bytes yet.
-    pub(crate) fn reserve_upload(&self, owner: &str) -> Result<Reservation, JobError> {
-        let reservation = self.reservation(owner, 1);
-        let mut reserved = self.reserved();
-        let uploads = &mut reserved.entry(Arc::clone(&reservation.owner)).or_default().uploads;
-        *uploads += 1;
-        if *uploads > MAX_UPLOADS {
-            drop(reserved);
-            return Err(JobError::OwnerBound("this token has too many uploads under way: wait until one has ended"));
-        }
-        drop(reserved);
-        Ok(reservation)
-    }
-
-    fn reservation(&self, owner: &str, uploads: u32) -> Reservation {
-        Reservation { disk: self.clone(), owner: owner.into(), bytes: 0, uploads, kept: false }
-    }
-
-    fn reserved(&self) -> MutexGuard<'_, HashMap<Arc<str>, Reserved>> {
+    fn reserved(&self) -> MutexGuard<'_, HashMap<Arc<str>, u64>> {
         self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -87,7 +77,6 @@ pub(crate) struct Reservation {
     disk: Disk,
     owner: Arc<str>,
     bytes: u64,
-    uploads: u32,
     kept: bool,
 }
 
@@ -96,7 +85,7 @@ impl Reservation {
     pub(crate) fn grow(&mut self, bytes: u64, room: u64) -> Result<(), JobError> {
         let mut reserved = self.disk.reserved();
         let of_owner = reserved.entry(Arc::clone(&self.owner)).or_default();
-        let grown = of_owner.bytes.saturating_add(bytes);
+        let grown = of_owner.saturating_add(bytes);
         if grown > room {
             return Err(JobError::OWNER_DISK);
         }
@@ -104,7 +93,7 @@ impl Reservation {
         if self.disk.used.try_update(Ordering::Relaxed, Ordering::Relaxed, add).is_err() {
             return Err(JobError::DiskBound);
         }
-        of_owner.bytes = grown;
+        *of_owner = grown;
         self.bytes += bytes;
         Ok(())
     }
@@ -119,9 +108,8 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         let mut reserved = self.disk.reserved();
         if let Some(of_owner) = reserved.get_mut(&self.owner) {
-            of_owner.bytes = of_owner.bytes.saturating_sub(self.bytes);
-            of_owner.uploads = of_owner.uploads.saturating_sub(self.uploads);
-            if *of_owner == Reserved::default() {
+            *of_owner = of_owner.saturating_sub(self.bytes);
+            if *of_owner == 0 {
                 reserved.remove(&self.owner);
             }
         }
@@ -154,15 +142,13 @@ fn reservations_are_bounded_and_given_back() {
 #[test]
 fn an_owner_has_a_part_of_what_is_reserved() {
     let disk = Disk::new(0, 100);
-    let mut uploads: Vec<_> = (0..MAX_UPLOADS).map(|_| disk.reserve_upload("a").unwrap()).collect();
-    assert!(matches!(disk.reserve_upload("a"), Err(JobError::OwnerBound(_))));
-    disk.reserve_upload("b").unwrap().grow(50, 50).unwrap();
+    let mut uploads: Vec<_> = (0..8).map(|_| disk.reserve("a")).collect();
+    disk.reserve("b").grow(50, 50).unwrap();
     uploads[0].grow(30, 50).unwrap();
     uploads[1].grow(20, 50).unwrap();
     assert!(matches!(uploads[2].grow(1, 50), Err(JobError::OwnerBound(_))));
     uploads.remove(0).keep();
     uploads[1].grow(30, 50).unwrap();
-    disk.reserve_upload("a").unwrap();
     drop(uploads);
     assert_eq!(disk.used(), 30);
     assert!(disk.reserved().is_empty());

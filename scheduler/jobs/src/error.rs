@@ -37,6 +37,9 @@ pub enum JobError {
     /// Share of one owner that is used up, in words for its client.
     #[error("{0}")]
     OwnerBound(&'static str),
+    /// More at a time than one owner may have, in words for its client.
+    #[error("{0}")]
+    OwnerBusy(&'static str),
     /// The store is closing.
     #[error("the store of batch jobs is closed")]
     Closed,
@@ -87,6 +90,20 @@ impl JobError {
 impl From<rusqlite::Error> for JobError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Database(Arc::new(error))
+    }
+}
+
+impl OpenError {
+    /// Returns true if the same call may take effect later: the disk is full or has failed, or the database is locked.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Folder { source, .. } => {
+                matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            }
+            Self::Database { source, .. } => source.is_passing(),
+            Self::InUse(_) | Self::Newer { .. } => false,
+        }
     }
 }
 

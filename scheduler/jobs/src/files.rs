@@ -5,8 +5,9 @@
 
 use crate::error::JobError;
 use crate::id::{BatchId, FileId};
+use crate::permits::Permit;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,6 +56,10 @@ impl Folder {
 
     pub(crate) fn open(&self, id: FileId) -> Result<File, JobError> {
         File::open(self.file(id)).map_err(JobError::io("open the file"))
+    }
+
+    pub(crate) fn size(&self, id: FileId) -> io::Result<u64> {
+        Ok(fs::metadata(self.file(id))?.len())
     }
 
     /// Opens a batch's file of results for writing. A new one is there after a power failure, too.
@@ -116,6 +121,25 @@ fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Content of a file, open to be read. It counts for its owner until it is dropped.
+#[derive(Debug)]
+pub struct Content {
+    file: File,
+    _permit: Permit,
+}
+
+impl Content {
+    pub(crate) fn new(file: File, permit: Permit) -> Self {
+        Self { file, _permit: permit }
+    }
+}
+
+impl Read for Content {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.file.read(buffer)
     }
 }
 

@@ -84,8 +84,12 @@ impl ResultFiles {
 impl Open {
     fn write(&mut self) -> io::Result<()> {
         let unwritten = std::mem::take(&mut self.unwritten);
-        self.file.write_all_at(&unwritten, self.begin)?;
-        self.file.sync_data()
+        let written = self.file.write_all_at(&unwritten, self.begin).and_then(|()| self.file.sync_data());
+        if written.is_err() {
+            // Room for others, as far as a full disk took some of the records.
+            let _ = self.file.set_len(self.begin); // else the next group writes over it
+        }
+        written
     }
 }
 

@@ -8,11 +8,14 @@
 
 use crate::error::{JobError, OpenError};
 use rusqlite::{Connection, OpenFlags};
+use std::fs::{OpenOptions, Permissions};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
 /// Statements of each version, the oldest first.
-const VERSIONS: &[&str] = &["
+const VERSIONS: &[&str] = &[
+    "
 CREATE TABLE files (
     no INTEGER PRIMARY KEY,
     id BLOB NOT NULL UNIQUE,
@@ -99,7 +102,11 @@ CREATE TABLE results (
     length INTEGER NOT NULL,
     PRIMARY KEY (batch, item)
 ) STRICT, WITHOUT ROWID;
-"];
+",
+    // reserved: bytes of the batch's rows of items, and of its output files beside results
+    "ALTER TABLE batches ADD COLUMN reserved INTEGER NOT NULL DEFAULT 0;",
+    "CREATE INDEX batch_models_in_flight ON batch_models (name) WHERE in_flight > 0;",
+];
 
 /// Longest wait for a lock: only a checkpoint that meets a reader has one to wait for.
 const BUSY: Duration = Duration::from_secs(10);
@@ -110,6 +117,9 @@ const LOG_BYTES: u32 = 16 << 20;
 pub(crate) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     let failed = |source: rusqlite::Error| OpenError::Database { path: path.to_owned(), source: source.into() };
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+    let private = file.and_then(|file| file.set_permissions(Permissions::from_mode(0o600)));
+    private.map_err(|source| OpenError::Folder { action: "write into", path: path.to_owned(), source })?;
     let mut connection = Connection::open_with_flags(path, flags).map_err(failed)?;
     let set = |connection: &Connection| {
         connection.busy_timeout(BUSY)?;
@@ -158,6 +168,22 @@ mod tests {
     }
 
     #[test]
+    fn a_database_of_an_earlier_version_is_brought_to_the_newest() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("jobs.db");
+        let earlier = Connection::open(&path).unwrap();
+        earlier.execute_batch(VERSIONS[0]).unwrap();
+        earlier.pragma_update(None, "user_version", 1).unwrap();
+        let batch = "INSERT INTO batches (id, owner, form, endpoint, input, output_keep, phase, created, expires)
+                     VALUES (x'01', '', 'openai', '', x'02', 0, 'running', 0, 0)";
+        earlier.execute(batch, []).unwrap();
+        drop(earlier);
+        let connection = open_writer(&path).unwrap();
+        let reserved: u64 = connection.query_row("SELECT reserved FROM batches", [], |row| row.get(0)).unwrap();
+        assert_eq!(reserved, 0);
+    }
+
+    #[test]
     fn a_database_is_made_once_and_a_newer_one_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("jobs.db");
@@ -167,9 +193,10 @@ mod tests {
             assert_eq!(value("journal_mode").unwrap(), "wal");
             assert_eq!(connection.pragma_query_value::<u32, _>(None, "synchronous", |row| row.get(0)).unwrap(), 2);
         }
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         open_reader(&path).unwrap().execute("DELETE FROM files", []).unwrap_err();
         open_writer(&path).unwrap().pragma_update(None, "user_version", 9).unwrap();
-        assert!(matches!(open_writer(&path), Err(OpenError::Newer { found: 9, known: 1, .. })));
+        assert!(matches!(open_writer(&path), Err(OpenError::Newer { found: 9, known: 3, .. })));
         std::fs::write(
             &path,
             "no database at all, but text that is longer than a header of one hundred bytes has to be",

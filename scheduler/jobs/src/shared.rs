@@ -5,11 +5,14 @@ use crate::error::{JobError, OpenError};
 use crate::files::Folder;
 use crate::id::{BatchId, FileId};
 use crate::lifecycle::Interruption;
+use crate::permits::Permits;
+use crate::progress::Progress;
 use crate::readers::{Readers, blocking};
 use crate::results::ResultFiles;
 use crate::schema;
 use crate::table::{batches, files, items};
 use crate::time::UnixMillis;
+use crate::turns::Turns;
 use crate::types::Limits;
 use crate::writer::{Unit, Writer};
 use nix::fcntl::{Flock, FlockArg};
@@ -17,6 +20,7 @@ use rusqlite::Connection;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::{MutexGuard, PoisonError};
 use tokio::sync::{Mutex, watch};
 
 /// Store without its interface.
@@ -27,9 +31,13 @@ pub(crate) struct Shared {
     pub(crate) folder: Folder,
     pub(crate) limits: Limits,
     pub(crate) disk: Disk,
+    pub(crate) uploads: Permits,
+    pub(crate) contents: Permits,
+    /// Batches that wait for a model. Locked by the writer, and for moments.
+    turns: std::sync::Mutex<Turns>,
     changes: watch::Sender<u64>,
-    /// Held by the caller that does what is due.
-    pub(crate) tending: Mutex<()>,
+    /// Locked by the caller that does what is due.
+    pub(crate) progress: Mutex<Progress>,
 }
 
 impl Shared {
@@ -55,8 +63,9 @@ impl Shared {
         let disk = Disk::new(used, limits.disk);
         let readers = Readers::new(&folder.database());
         let writer = Writer::start(connection, results, lock).map_err(failed("start a thread for"))?;
-        let (changes, tending) = (watch::Sender::new(0), Mutex::new(()));
-        Ok(Self { writer, readers, folder, limits, disk, changes, tending })
+        let (turns, changes, progress) = (std::sync::Mutex::default(), watch::Sender::new(0), Mutex::default());
+        let (uploads, contents) = (Permits::uploads(), Permits::contents());
+        Ok(Self { writer, readers, folder, limits, disk, uploads, contents, turns, changes, progress })
     }
 
     /// Puts a file into the database by `insert`. One that is not in it after a failure is removed from the disk.
@@ -95,6 +104,10 @@ impl Shared {
         }
     }
 
+    pub(crate) fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Wakes whoever waits for work, or for something to be due.
     pub(crate) fn changed(&self) {
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
@@ -124,8 +137,8 @@ fn sweep(connection: &Connection, folder: &Folder) -> Result<(), JobError> {
 }
 
 fn used(connection: &Connection) -> rusqlite::Result<u64> {
-    let results = batches::all_results_bytes(connection)?;
-    Ok(files::bytes(connection)?.saturating_add(of_results(results)))
+    let (results, reserved) = batches::all_bytes(connection)?;
+    Ok(files::bytes(connection)?.saturating_add(of_results(results)).saturating_add(reserved))
 }
 
 /// Reads a part of a file whose place comes from the database.

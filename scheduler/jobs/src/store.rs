@@ -2,7 +2,7 @@
 
 use crate::claim::{Claim, Source};
 use crate::error::{JobError, OpenError};
-use crate::files::{Folder, Part};
+use crate::files::{Content, Folder, Part};
 use crate::id::{BatchId, FileId};
 use crate::lifecycle::{Event, Phase, Status};
 use crate::line;
@@ -18,7 +18,6 @@ use crate::types::{Batch, Counts, FileInfo, Form, Limits, Page, Purpose, Scope, 
 use crate::upload::Upload;
 use crate::writer::Unit;
 use rusqlite::Connection;
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -72,7 +71,8 @@ impl JobStore {
         self.shared.changes()
     }
 
-    /// Does what is due; returns when to call again if [`JobStore::changes`] says nothing before.
+    /// Does what is due, within [`Limits::pass`]; returns when to call again if [`JobStore::changes`] says nothing before:
+    /// at once if more is due.
     ///
     /// # Errors
     /// The database or the disk failed.
@@ -112,12 +112,17 @@ impl JobStore {
     /// Content of a file of the caller.
     ///
     /// # Errors
-    /// There is no such file, or it cannot be opened.
-    pub async fn content(&self, scope: Scope<'_>, id: FileId, now: UnixMillis) -> Result<(FileInfo, File), JobError> {
+    /// There is no such file, its owner reads too many, or it cannot be opened.
+    pub async fn content(
+        &self,
+        scope: Scope<'_>,
+        id: FileId,
+        now: UnixMillis,
+    ) -> Result<(FileInfo, Content), JobError> {
         let info = self.file(scope, id, now).await?;
-        let folder = self.shared.folder.clone();
-        let file = blocking(move || folder.open(id)).await?;
-        Ok((info, file))
+        let (folder, permit) = (self.shared.folder.clone(), self.shared.contents.take(&info.owner)?);
+        let content = blocking(move || Ok(Content::new(folder.open(id)?, permit))).await?;
+        Ok((info, content))
     }
 
     /// Files of the caller, of one purpose or of all; the newest first.
@@ -353,7 +358,8 @@ impl JobStore {
         self.shared.readers.read_async(|connection| Ok(batches::states(connection)?)).await
     }
 
-    /// Claims up to `most` items of a batch for one model. The attempts are counted, on the disk, when this returns.
+    /// Claims up to `most` items of a batch for one model. The attempts are counted, on the disk, when this returns. None
+    /// are returned to a batch that has to wait for its turn, which it keeps by asking as often as others.
     ///
     /// # Errors
     /// There is no such batch, no room for results, or the database failed.
@@ -376,7 +382,7 @@ impl JobStore {
             if !batches::phase(unit.connection, no)?.ok_or(JobError::NoBatch)?.hands_out() {
                 return Ok(Vec::new());
             }
-            let claimed = items::claim(unit.connection, no, &source.model, most)?;
+            let claimed = items::claim(unit.connection, &mut shared.turns(), (no, &source.model), most)?;
             let of = |claimed: Claimed| {
                 let item = ItemRef { no, batch, item: claimed.item };
                 Claim::new(&shared, &source, item, claimed)

@@ -30,6 +30,9 @@ pub struct Limits {
     pub result: usize,
     /// Models of a batch.
     pub models: usize,
+    /// Bytes of input files that are read, for validation and output files, before the store is asked again what is due;
+    /// each other step counts a little.
+    pub pass: u64,
     /// Time from the creation of a batch until it expires.
     pub window: Duration,
     /// Time that files, and batches after their end, are kept.
@@ -49,6 +52,7 @@ impl Default for Limits {
             line: 8 << 20,
             result: 16 << 20,
             models: 100,
+            pass: 64 << 20,
             window: Duration::from_secs(24 * 3600),
             keep: Duration::from_secs(30 * 24 * 3600),
         }
@@ -260,8 +264,8 @@ pub struct Work {
     pub model: String,
     /// Items that wait.
     pub pending: u64,
-    /// Waiting items that were in flight when an instance died: each is claimed alone. If no others wait, they do until
-    /// nothing of the model is in flight, of any batch.
+    /// Waiting items that were in flight when an instance died: each is claimed alone, before the others of the batch and
+    /// while nothing of the model is in flight, of any batch.
     pub suspects: u64,
     /// Items that were claimed and not reported.
     pub in_flight: u64,

@@ -3,6 +3,7 @@
 use crate::disk::Reservation;
 use crate::error::JobError;
 use crate::files::Part;
+use crate::permits::Permit;
 use crate::readers::{blocking, detached};
 use crate::shared::Shared;
 use crate::table::{files, owners};
@@ -26,17 +27,19 @@ pub struct Upload {
     part: Option<(Part, Reservation)>,
     buffer: Vec<u8>,
     bytes: u64,
+    permit: Permit,
 }
 
 impl Upload {
     /// Creates the file. Blocks for the disk, briefly.
     pub(crate) fn begin(shared: &Arc<Shared>, owner: &str, name: &str) -> Result<Self, JobError> {
-        let reserved = shared.disk.reserve_upload(owner)?;
+        let permit = shared.uploads.take(owner)?;
+        let reserved = shared.disk.reserve(owner);
         shared.readers.read(|connection| owners::check_file(connection, owner, 0, &shared.limits))?;
         let part = Some((Part::create(&shared.folder)?, reserved));
         let (owner, name) = (owner.to_owned(), name.to_owned());
         let buffer = Vec::with_capacity(BUFFER);
-        Ok(Self { shared: Arc::clone(shared), owner, name, part, buffer, bytes: 0 })
+        Ok(Self { shared: Arc::clone(shared), owner, name, part, buffer, bytes: 0, permit })
     }
 
     /// Takes the next bytes.
@@ -93,7 +96,7 @@ impl Upload {
             created_at: now,
             expires_at: now.after(expires_after.unwrap_or(self.shared.limits.keep)),
         };
-        let shared = self.shared;
+        let (shared, permit) = (self.shared, self.permit);
         // The file counts as long as it is there, whether its client waits or not.
         detached(async move {
             blocking(move || part.keep()).await?;
@@ -105,6 +108,7 @@ impl Upload {
             shared.insert_file(file.id, insert).await?;
             reserved.keep();
             shared.changed();
+            drop(permit);
             Ok(file)
         })
         .await

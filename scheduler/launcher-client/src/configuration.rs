@@ -1,7 +1,7 @@
 //! Models and configuration that the launcher was started with, compared with the scheduler's own.
 
 use crate::handle::LauncherHandle;
-use omni_node_protocol::launcher::{Serves, ToLauncher};
+use omni_node_protocol::launcher::Serves;
 use std::path::Path;
 
 /// Result of the comparison.
@@ -15,6 +15,17 @@ enum Check {
     /// this scheduler read it.
     Differs(Vec<String>),
     /// The launcher serves other models.
+    Foreign,
+}
+
+/// Use of a launcher, by what it serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Requests are sent to it.
+    Serves,
+    /// Restarts with the newer configuration: until then it refuses what only that one allows.
+    Renew,
+    /// Serves other models, and is not used.
     Foreign,
 }
 
@@ -42,17 +53,24 @@ fn check(expected: &Serves, served: &Serves, renewed: bool) -> Check {
 }
 
 impl LauncherHandle {
-    /// Compares what the launcher serves with what it must serve: asks it to read the configuration again, or marks it as
-    /// foreign.
-    pub(crate) fn compare(&self, served: &Serves) {
+    /// Notes that the launcher does not restart: it is used as it is.
+    pub(crate) fn not_renewed(&self) {
+        self.routes().renewals = RENEWALS;
+    }
+
+    /// Compares what the launcher serves with what it must serve.
+    pub(crate) fn compare(&self, served: &Serves) -> Use {
         let mut routes = self.routes();
-        let Some(expected) = &routes.expected else { return };
+        let Some(expected) = &routes.expected else { return Use::Serves };
         match check(expected, served, routes.renewals >= RENEWALS) {
-            Check::Same => (routes.renewals, routes.foreign) = (0, false),
+            Check::Same => {
+                (routes.renewals, routes.foreign) = (0, false);
+                Use::Serves
+            }
             Check::Renew => {
                 tracing::info!("the launcher was started with another configuration: it restarts with this one");
                 (routes.renewals, routes.foreign) = (routes.renewals + 1, false);
-                let _ = self.outbox.try_send(ToLauncher::Renew); // full: it is compared again at the next connection
+                Use::Renew
             }
             Check::Differs(sections) => {
                 let sections = sections.join(", ");
@@ -60,6 +78,7 @@ impl LauncherHandle {
                     sections,
                     "the launcher reads another configuration file, or an older one: restart the node"
                 );
+                Use::Serves
             }
             Check::Foreign => {
                 let (serves, wanted) = (&served.models, &expected.models);
@@ -69,6 +88,7 @@ impl LauncherHandle {
                     tracing::error!(models = serves, wanted, "{what}");
                 }
                 routes.foreign = true;
+                Use::Foreign
             }
         }
     }

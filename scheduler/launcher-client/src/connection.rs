@@ -3,18 +3,22 @@
 //! ```text
 //! connecting ── connected ──> greeting ── first report ──> answering
 //!     ^                          │                             │
-//!     └──── connection lost ─────┴─────────────────────────────┘
+//!     ├──── connection lost ─────┼─────────────────────────────┘
+//!     └──── connection lost ── renewing: the configuration differs
 //! ```
 //!
 //! - connecting: tries again after a pause that grows to [`RECONNECT`]'s maximum.
 //! - greeting: the launcher gets this scheduler's version, kept snapshots and pending kills. Requests are refused.
+//! - renewing: the launcher was asked to restart with the newer configuration. What it reports by the older one is dropped:
+//!   it reports everything again once it has restarted.
 //! - answering: the launcher has reported something, and serves the expected models. Requests are sent.
 //!
 //! Nothing here waits for a launcher without a bound.
 
+use crate::configuration::Use;
 use crate::events::{LauncherEvent, ModelEvent};
 use crate::handle::LauncherHandle;
-use crate::metrics::BuildMetrics;
+use crate::metrics::PreparationMetrics;
 use crate::routes::Routes;
 use nix::errno::Errno;
 use omni_config::name::ModelName;
@@ -36,6 +40,8 @@ const RECONNECT: (Duration, Duration) = (Duration::from_millis(5), Duration::fro
 const STEADY: Duration = Duration::from_secs(1);
 /// Bound on the time for the launcher to read a message. Its keeper ends one that hangs, after a little longer.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for a launcher to restart with a newer configuration. One that nobody would start again goes on with its own.
+const RENEWAL: Duration = Duration::from_secs(3);
 
 impl LauncherHandle {
     /// Starts the task that keeps the connection to `<runtime-dir>/launcher.sock`. `expected`: models and configuration
@@ -45,11 +51,11 @@ impl LauncherHandle {
         path: PathBuf,
         expected: Option<Serves>,
         kept: BTreeMap<ModelName, BTreeSet<SnapshotDigest>>,
-        builds: BuildMetrics,
+        metrics: PreparationMetrics,
         events: mpsc::Sender<LauncherEvent>,
         heartbeat: Heartbeat,
     ) -> Self {
-        let (handle, commands) = Self::new(Routes::new(expected, kept), builds);
+        let (handle, commands) = Self::new(Routes::new(expected, kept), metrics);
         let connected = handle.clone();
         heartbeat.spawn(async move |heartbeat| {
             let detached = Arc::clone(&connected.detached);
@@ -132,7 +138,7 @@ fn pending_kills(commands: &mut mpsc::Receiver<ToLauncher>, unanswered: Vec<Inst
 /// Tells the node, and all models that wait for an environment, that no reply will come.
 async fn on_lost(handle: &LauncherHandle, events: &mpsc::Sender<LauncherEvent>) {
     handle.connected.send_replace(false);
-    handle.builds.set(BuildCounts::default(), BuildCounts::default());
+    handle.metrics.set_builds(BuildCounts::default(), BuildCounts::default());
     handle.routes().opening.clear();
     let preparing = std::mem::take(&mut handle.routes().preparing);
     for mailbox in preparing.into_values().flatten() {
@@ -172,14 +178,13 @@ impl Connection<'_> {
                     Ok((FromLauncher::Files { snapshot, names }, files)) => {
                         self.handle.routes().on_files(&snapshot, &names, files);
                     }
-                    Ok((message, _)) => {
-                        // The served models follow the welcome: a launcher that was foreign may serve the right ones now.
-                        let is_welcome = matches!(message, FromLauncher::Welcome { .. });
-                        self.on_message(message).await;
-                        if !is_welcome && self.handle.routes().foreign {
-                            return PacketError::Closed;
-                        }
-                    }
+                    Ok((FromLauncher::Welcome { protocol }, _)) => self.handle.routes().version = Some(protocol),
+                    Ok((FromLauncher::Serves(served), _)) => match self.handle.compare(&served) {
+                        Use::Serves => self.on_answer(),
+                        Use::Renew => return self.renew(heartbeat).await,
+                        Use::Foreign => return PacketError::Closed,
+                    },
+                    Ok((report, _)) => self.on_report(report).await,
                     Err(error) => return error,
                 },
                 () = self.handle.keep_changed.notified() => {
@@ -217,23 +222,30 @@ impl Connection<'_> {
         }
     }
 
-    /// Handles a message of the launcher, which counts as connected from the first report on: a connection alone proves
-    /// nothing, as the kernel accepts for a launcher that is being killed until the last of it is gone.
-    async fn on_message(&self, message: FromLauncher) {
-        match message {
-            FromLauncher::Welcome { protocol } => self.handle.routes().version = Some(protocol),
-            FromLauncher::Serves(served) => {
-                self.handle.compare(&served);
-                if !self.handle.routes().foreign {
-                    self.on_answer();
+    /// Has the launcher restart with the newer configuration, and drops what it reports until then.
+    async fn renew(&self, heartbeat: &Heartbeat) -> PacketError {
+        let ended = async {
+            if let Err(error) = self.send(ToLauncher::Renew).await {
+                return error;
+            }
+            loop {
+                if let Err(error) = self.socket.receive_with::<FromLauncher>().await {
+                    return error;
                 }
             }
-            report => {
-                // Before the report reaches a model, which may make a request at once.
-                self.on_answer();
-                self.dispatch(report).await;
-            }
-        }
+        };
+        heartbeat.during(tokio::time::timeout(RENEWAL, ended)).await.unwrap_or_else(|_| {
+            self.handle.not_renewed();
+            PacketError::Closed
+        })
+    }
+
+    /// Handles a report of the launcher, which counts as connected from the first one on: a connection alone proves
+    /// nothing, as the kernel accepts for a launcher that is being killed until the last of it is gone.
+    async fn on_report(&self, report: FromLauncher) {
+        // Before the report reaches a model, which may make a request at once.
+        self.on_answer();
+        self.dispatch(report).await;
     }
 
     fn on_answer(&self) {
@@ -273,7 +285,8 @@ impl Connection<'_> {
                 let waiting = self.handle.routes().waiting(&snapshot);
                 send_all(waiting, || ModelEvent::WeightsStage(snapshot.clone(), stage)).await;
             }
-            FromLauncher::Builds { wheels, source } => self.handle.builds.set(wheels, source),
+            FromLauncher::Builds { wheels, source } => self.handle.metrics.set_builds(wheels, source),
+            FromLauncher::WeightsCounts(counts) => self.handle.metrics.set_weights(counts),
             FromLauncher::Prepared { snapshot, environment } => {
                 let waiting = self.handle.routes().take_waiting(&snapshot);
                 send_all(waiting, || ModelEvent::Prepared(snapshot.clone(), environment.clone())).await;

@@ -2,7 +2,7 @@
 
 use crate::error::LauncherError;
 use crate::events::ModelEvent;
-use crate::metrics::BuildMetrics;
+use crate::metrics::PreparationMetrics;
 use crate::routes::{NodeFiles, Route, Routes};
 use omni_config::name::ModelName;
 use omni_node_protocol::id::{InstanceId, SnapshotDigest};
@@ -43,17 +43,17 @@ pub struct LauncherHandle {
     pub(crate) keep_changed: Arc<Notify>,
     /// Notified when another scheduler takes the launcher over.
     pub(crate) detached: Arc<Notify>,
-    pub(crate) builds: BuildMetrics,
+    pub(crate) metrics: PreparationMetrics,
 }
 
 impl LauncherHandle {
     /// Handle of a launcher that is not connected yet, and the messages to it.
-    pub(crate) fn new(routes: Routes, builds: BuildMetrics) -> (Self, mpsc::Receiver<ToLauncher>) {
+    pub(crate) fn new(routes: Routes, metrics: PreparationMetrics) -> (Self, mpsc::Receiver<ToLauncher>) {
         let (outbox, commands) = mpsc::channel(OUTBOX);
         let routes = Arc::new(Mutex::new(routes));
         let connected = Arc::new(watch::Sender::new(false));
         let (keep_changed, detached) = (Arc::default(), Arc::default());
-        (Self { outbox, routes, connected, keep_changed, detached, builds }, commands)
+        (Self { outbox, routes, connected, keep_changed, detached, metrics }, commands)
     }
 
     /// Protocol version of a launcher that is older than this scheduler: it was not replaced yet.
@@ -160,14 +160,14 @@ impl LauncherHandle {
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod testing {
-    use super::{BuildMetrics, LauncherHandle, Routes};
+    use super::{LauncherHandle, PreparationMetrics, Routes};
     use omni_node_protocol::launcher::ToLauncher;
     use tokio::sync::mpsc;
 
     /// Handle of a connected launcher, and the messages to it. The test sends events into the models' mailboxes itself.
     #[must_use]
     pub fn launcher() -> (LauncherHandle, mpsc::Receiver<ToLauncher>) {
-        let (handle, messages) = LauncherHandle::new(Routes::default(), BuildMetrics::default());
+        let (handle, messages) = LauncherHandle::new(Routes::default(), PreparationMetrics::default());
         handle.connected.send_replace(true);
         (handle, messages)
     }

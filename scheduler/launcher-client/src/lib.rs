@@ -18,7 +18,7 @@ mod routes;
 pub use error::LauncherError;
 pub use events::{LauncherEvent, ModelEvent};
 pub use handle::{EnvironmentRequest, LauncherHandle};
-pub use metrics::BuildMetrics;
+pub use metrics::PreparationMetrics;
 pub use routes::NodeFiles;
 
 /// Handle whose messages a test receives.

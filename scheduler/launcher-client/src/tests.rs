@@ -1,7 +1,7 @@
 //! Handle and connection, with a launcher in the test.
 
 use crate::handle::{EnvironmentRequest, LauncherHandle};
-use crate::{BuildMetrics, LauncherError, LauncherEvent, ModelEvent};
+use crate::{LauncherError, LauncherEvent, ModelEvent, PreparationMetrics};
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, listen, socket};
 use omni_config::name::ModelName;
 use omni_engine_protocol::packet::{MAX_PACKET, recv_packet_no_fds, send_packet};
@@ -10,7 +10,7 @@ use omni_node_protocol::launcher::{FromLauncher, Serves, StartSpec, ToLauncher, 
 use omni_task::{Heartbeat, Mailbox, Watchdog};
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use tokio::sync::mpsc;
 
@@ -50,7 +50,7 @@ fn mailbox() -> (Mailbox<ModelEvent>, mpsc::Receiver<ModelEvent>) {
 async fn requests_are_refused_at_once_without_a_launcher() {
     let (events, _unread) = mpsc::channel(1);
     let path = "/nonexistent/launcher.sock".into();
-    let handle = LauncherHandle::start(path, None, BTreeMap::new(), BuildMetrics::default(), events, heartbeat());
+    let handle = LauncherHandle::start(path, None, BTreeMap::new(), PreparationMetrics::default(), events, heartbeat());
     let (mailbox, inbox) = mailbox();
     assert_eq!(handle.prepare(request(), &mailbox), Err(LauncherError::Silent));
     assert_eq!(handle.start_instance(spec("0123456789ab"), mailbox), Err(LauncherError::Silent));
@@ -72,7 +72,7 @@ async fn greeted_by(protocol: u32) -> (ToLauncher, Option<u32>) {
     let path = folder.path().join("launcher.sock");
     let listener = listener(&path);
     let (sender, mut events) = mpsc::channel(4);
-    let handle = LauncherHandle::start(path, None, BTreeMap::new(), BuildMetrics::default(), sender, heartbeat());
+    let handle = LauncherHandle::start(path, None, BTreeMap::new(), PreparationMetrics::default(), sender, heartbeat());
     let hello = tokio::task::spawn_blocking(move || {
         let peer = listener.accept().unwrap().0;
         let hello = recv_packet_no_fds(&peer).unwrap();
@@ -101,7 +101,7 @@ async fn a_message_larger_than_a_packet_fails_alone() {
     let path = folder.path().join("launcher.sock");
     let listener = listener(&path);
     let (sender, mut events) = mpsc::channel(4);
-    let handle = LauncherHandle::start(path, None, BTreeMap::new(), BuildMetrics::default(), sender, heartbeat());
+    let handle = LauncherHandle::start(path, None, BTreeMap::new(), PreparationMetrics::default(), sender, heartbeat());
     let receives = tokio::task::spawn_blocking(move || {
         let peer = listener.accept().unwrap().0;
         send_packet(&peer, &FromLauncher::Scanned, &[]).unwrap();
@@ -147,34 +147,73 @@ async fn a_request_for_an_environment_reaches_the_launcher_as_it_was_made() {
     }
 }
 
+/// Models and configuration of a launcher.
+fn serves(models: &str, section: &str) -> Serves {
+    Serves { models: models.to_owned(), config: serde_json::json!({"section": section}) }
+}
+
+/// Accepts the scheduler; reports what the launcher serves, and that it has scanned its models.
+fn greet(listener: &UnixListener, served: Serves) -> UnixStream {
+    let peer = listener.accept().unwrap().0;
+    let welcome = FromLauncher::Welcome { protocol: VERSIONS.newest };
+    for message in [welcome, FromLauncher::Serves(served), FromLauncher::Scanned] {
+        send_packet(&peer, &message, &[]).unwrap();
+    }
+    peer
+}
+
 #[tokio::test]
 async fn a_launcher_that_serves_the_right_models_is_used_after_one_that_did_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("launcher.sock");
     let listener = listener(&path);
-    let serves = |models: &str| Serves { models: models.to_owned(), config: serde_json::json!({}) };
     let (sender, mut events) = mpsc::channel(4);
-    let expected = Some(serves("/models"));
-    let handle = LauncherHandle::start(path, expected, BTreeMap::new(), BuildMetrics::default(), sender, heartbeat());
-    let (wrong, right) = (serves("/others"), serves("/models"));
+    let expected = Some(serves("/models", "a"));
+    let handle =
+        LauncherHandle::start(path, expected, BTreeMap::new(), PreparationMetrics::default(), sender, heartbeat());
     let launcher = tokio::task::spawn_blocking(move || {
-        let greet = |served: Serves| {
-            let peer = listener.accept().unwrap().0;
-            let welcome = FromLauncher::Welcome { protocol: VERSIONS.newest };
-            for message in [welcome, FromLauncher::Serves(served), FromLauncher::Scanned] {
-                send_packet(&peer, &message, &[]).unwrap();
-            }
-            peer
-        };
-        let first = greet(wrong);
+        let first = greet(&listener, serves("/others", "a"));
         // Read to its end: the scheduler has closed the connection.
         while recv_packet_no_fds::<ToLauncher>(&first).is_ok() {}
-        greet(right)
+        greet(&listener, serves("/models", "a"))
     });
     assert!(matches!(events.recv().await, Some(LauncherEvent::Lost)));
     assert!(matches!(events.recv().await, Some(LauncherEvent::Scanned)));
     assert!(handle.connected());
     drop(launcher.await.unwrap());
+}
+
+/// A launcher that serves an older configuration is asked for nothing until it has restarted, or will not.
+#[tokio::test]
+async fn a_launcher_of_an_older_configuration_is_used_once_it_has_restarted_or_does_not() {
+    for restarts in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("launcher.sock");
+        let listener = listener(&path);
+        let (sender, mut events) = mpsc::channel(4);
+        let expected = Some(serves("/models", "new"));
+        let metrics = PreparationMetrics::default();
+        let handle = LauncherHandle::start(path, expected, BTreeMap::new(), metrics, sender, heartbeat());
+        let connected = handle.connected.subscribe();
+        let launcher = tokio::task::spawn_blocking(move || {
+            let old = greet(&listener, serves("/models", "old"));
+            loop {
+                match recv_packet_no_fds(&old) {
+                    Ok(ToLauncher::Renew) if restarts => break,
+                    Ok(ToLauncher::Renew | ToLauncher::Hello { .. } | ToLauncher::KeptAll) => {}
+                    Ok(other) => panic!("{other:?}"),
+                    Err(_) => break, // it was given up
+                }
+            }
+            assert!(!*connected.borrow());
+            drop(old);
+            greet(&listener, serves("/models", if restarts { "new" } else { "old" }))
+        });
+        assert!(matches!(events.recv().await, Some(LauncherEvent::Lost)), "the first scan is not passed on");
+        assert!(matches!(events.recv().await, Some(LauncherEvent::Scanned)));
+        assert!(handle.connected());
+        drop(launcher.await.unwrap());
+    }
 }
 
 /// The kernel accepts connections for a launcher that is being killed, until the last of it is gone.
@@ -184,7 +223,7 @@ async fn a_launcher_is_connected_once_it_has_answered() {
     let path = folder.path().join("launcher.sock");
     let listener = listener(&path);
     let (sender, mut events) = mpsc::channel(4);
-    let handle = LauncherHandle::start(path, None, BTreeMap::new(), BuildMetrics::default(), sender, heartbeat());
+    let handle = LauncherHandle::start(path, None, BTreeMap::new(), PreparationMetrics::default(), sender, heartbeat());
     let accepted = tokio::task::spawn_blocking(move || {
         let peer = listener.accept().unwrap().0;
         let _hello: ToLauncher = recv_packet_no_fds(&peer).unwrap();

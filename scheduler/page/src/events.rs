@@ -213,6 +213,8 @@ mod tests {
             state: State::Failed,
             message: Some("SyntaxError".into()),
             retry_in_seconds: None,
+            preparation: None,
+            prepared: None,
         };
         step(&|model| model.generations.push(candidate.clone()), &[(Kind::CandidateFailed, Some("SyntaxError"))]);
         step(&|model| model.version = Some("2".into()), &[(Kind::RolledOut, None)]);

@@ -20,7 +20,7 @@ pub(crate) struct JobRow {
     /// Name of the token that made it.
     #[serde(skip_serializing_if = "Option::is_none")]
     owner: Option<String>,
-    /// First fault for which it was refused.
+    /// First fault for which it was refused, or for which requests of it wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     fault: Option<String>,
 }
@@ -39,7 +39,7 @@ impl JobRow {
             expires_ms: job.expires_unix_ms,
             ended_ms: job.ended_unix_ms,
             owner: Some(job.owner.clone()).filter(|owner| !owner.is_empty()),
-            fault: job.errors.first().map(|fault| ending(fault)),
+            fault: job.errors.iter().chain(&job.waits).next().map(|fault| ending(fault)),
         }
     }
 

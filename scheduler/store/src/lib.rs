@@ -28,6 +28,8 @@ use writer::Writer;
 
 /// Longest history of versions.
 pub const HISTORY: usize = 10;
+/// Characters of a reason that is kept.
+pub const REASON: usize = 2000;
 
 /// State of one model. The default is that of a model that was never seen.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -44,6 +46,9 @@ pub struct PersistedState {
     /// Versions that were ready once, the newest first, at most [`HISTORY`].
     #[serde(default)]
     pub history: Vec<Version>,
+    /// Version whose environment or weights could not be had at the last attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unprepared: Option<Unprepared>,
     /// Time that schedulers have run since the model's directory was removed; `None` while it exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed_for_ms: Option<u64>,
@@ -56,6 +61,27 @@ pub struct Pin {
     pub to: SnapshotDigest,
     /// Content of the directory when it was rolled back.
     pub from: SnapshotDigest,
+}
+
+/// Version that cannot be prepared, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unprepared {
+    /// Digest of its snapshot.
+    pub snapshot: SnapshotDigest,
+    /// Reason, at most [`REASON`] characters.
+    pub message: String,
+}
+
+impl Unprepared {
+    /// Records the reason for a version; a long one is cut.
+    #[must_use]
+    pub fn new(snapshot: SnapshotDigest, message: &str) -> Self {
+        let message = match message.char_indices().nth(REASON) {
+            Some((end, _)) => format!("{} …", message.get(..end).unwrap_or_default()),
+            None => message.to_owned(),
+        };
+        Self { snapshot, message }
+    }
 }
 
 /// Version that was ready at least once.

@@ -20,7 +20,8 @@ fn full() -> PersistedState {
     let mut state = PersistedState { held: true, deaths: 7, ..PersistedState::default() };
     state.record_ready(version(1));
     state.record_ready(version(2));
-    PersistedState { pinned: Some(Pin { to: digest(1), from: digest(2) }), ..state }
+    let unprepared = Some(Unprepared::new(digest(3), "no such file"));
+    PersistedState { pinned: Some(Pin { to: digest(1), from: digest(2) }), unprepared, ..state }
 }
 
 fn numbers(state: &PersistedState) -> Vec<u64> {

@@ -7,7 +7,7 @@ use crate::engine_metrics::{EngineMetrics, EngineSeries};
 use crate::latency::LatencyCounts;
 use omni_control_api::State;
 use omni_gpu::{GpuMetrics, SECONDS};
-use omni_launcher_client::BuildMetrics;
+use omni_launcher_client::PreparationMetrics;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -217,26 +217,26 @@ impl Families {
     }
 }
 
-/// Metrics of all models, and of the launcher's builds. Clones share them.
+/// Metrics of all models, and of what the launcher prepares. Clones share them.
 #[derive(Debug, Clone)]
 pub struct NodeMetrics {
     models: Arc<Families>,
     gpu: GpuMetrics,
-    builds: BuildMetrics,
+    preparations: PreparationMetrics,
     engines: EngineMetrics,
 }
 
 impl NodeMetrics {
     /// Registers the metrics, without a model. `gpu`: those of the cards, which have series of models, too.
     pub fn register(r: &mut Registry, gpu: GpuMetrics) -> Self {
-        let (builds, engines) = (BuildMetrics::register(r), EngineMetrics::default());
+        let (preparations, engines) = (PreparationMetrics::register(r), EngineMetrics::default());
         r.register_collector(Box::new(engines.clone()));
-        Self { models: Arc::new(Families::register(r)), gpu, builds, engines }
+        Self { models: Arc::new(Families::register(r)), gpu, preparations, engines }
     }
 
     /// Handles for the connection to the launcher.
-    pub(crate) fn builds(&self) -> BuildMetrics {
-        self.builds.clone()
+    pub(crate) fn preparations(&self) -> PreparationMetrics {
+        self.preparations.clone()
     }
 
     /// Handles for one model, looked up once. Each is to be ended with a [`ModelMetrics::gone`].

@@ -9,6 +9,7 @@ use omni_ingress::{ClientStream, InheritedConnections};
 use omni_log::Kind;
 use omni_node_protocol::takeover::{FromSuccessor, Listener, PROTOCOL, ToSuccessor};
 use omni_packet_socket::PacketSocket;
+use omni_supervisor::model::HandedOver;
 use omni_supervisor::node::{Node, UnfinishedWork};
 use serde_json::Value;
 use std::fs::File;
@@ -117,9 +118,10 @@ impl Predecessor {
         socket.send(&FromSuccessor::Prepared { changes }).await.map_err(broken)?;
         match socket.receive().await.map_err(broken)? {
             // The predecessor is the parent of this process.
-            ToSuccessor::Yours { busy } => {
-                Ok(Inheritance { socket, unfinished: UnfinishedWork { pid: parent_id(), busy } })
-            }
+            ToSuccessor::Yours { busy, logged } => Ok(Inheritance {
+                socket,
+                unfinished: UnfinishedWork { pid: parent_id(), handed: HandedOver { busy, logged } },
+            }),
             ToSuccessor::Take { .. }
             | ToSuccessor::Has { .. }
             | ToSuccessor::Asks { .. }

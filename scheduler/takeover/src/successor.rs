@@ -7,12 +7,11 @@ use omni_control_api::Upgrade;
 use omni_engine_protocol::packet::PacketError;
 use omni_ingress::ListenerPhase;
 use omni_log::Kind;
-use omni_node_protocol::id::InstanceId;
 use omni_node_protocol::takeover::{FromSuccessor, Listener, PROTOCOL, ToSuccessor};
 use omni_packet_socket::PacketSocket;
+use omni_supervisor::model::HandedOver;
 use omni_supervisor::node::{Node, SuccessorHandle};
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 use std::process::Child;
@@ -85,8 +84,9 @@ impl Successor {
     }
 
     /// Gives the node to the successor. Returns true if clients of the successor use TLS.
-    async fn give_node(&self, busy: &BTreeMap<InstanceId, u32>) -> Result<bool, TakeoverError> {
-        self.send(&ToSuccessor::Yours { busy: busy.clone() }, &[]).await?;
+    async fn give_node(&self, handed: &HandedOver) -> Result<bool, TakeoverError> {
+        let HandedOver { busy, logged } = handed.clone();
+        self.send(&ToSuccessor::Yours { busy, logged }, &[]).await?;
         match self.receive().await? {
             FromSuccessor::Serving { listen: _, tls } => Ok(tls),
             FromSuccessor::Failed { message } => Err(TakeoverError::Failed(message)),
@@ -140,10 +140,10 @@ pub async fn hand_over(
     data.send_replace(ListenerPhase::Paused);
     admin.send_replace(ListenerPhase::Paused);
     let (in_flight, mut changes_in_flight) = mpsc::channel(UPDATES);
-    let busy = node.release(&in_flight).await;
+    let handed = node.release(&in_flight).await;
     drop(in_flight);
     node.store().close().await; // before the successor reads it
-    let tls = match successor.give_node(&busy).await {
+    let tls = match successor.give_node(&handed).await {
         Ok(tls) => tls,
         Err(error) => {
             tracing::error!(
@@ -152,7 +152,7 @@ pub async fn hand_over(
             );
             successor.kill();
             (successor, _) = Successor::start(Path::new(OWN_PROGRAM), &listeners, config).await?;
-            successor.give_node(&busy).await?
+            successor.give_node(&handed).await?
         }
     };
     drop(listeners); // new connections are for the successor

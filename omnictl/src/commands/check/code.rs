@@ -30,8 +30,9 @@ struct Found {
 
 /// A finding, or a note.
 pub(super) fn check(dir: &Path, manifest: &Manifest) -> (Option<Finding>, Option<String>) {
-    if manifest.runtime.engine == Engine::OpenAi {
-        return (None, None); // a server has no code of a model
+    match manifest.runtime.engine {
+        Engine::Python => {}
+        Engine::OpenAi | Engine::Native => return (None, None), // there is no code of a model
     }
     match inspected(dir, manifest) {
         Err(finding) => (Some(finding), None),

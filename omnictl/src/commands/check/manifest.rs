@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use omni_config::manifest::TooLarge;
+use omni_config::manifest::{Engine, TooLarge};
 use omni_config::{Manifest, Problem};
 
 use super::{Finding, text_of};
@@ -25,9 +25,18 @@ pub(super) fn check(dir: &Path) -> (Manifest, Vec<Finding>) {
         }
         Err(error) => {
             let findings = error.0.listed().iter().map(|problem| finding(&path, problem)).collect();
-            (Manifest::default(), findings)
+            let mut manifest = Manifest::default();
+            manifest.runtime.engine = engine(&text).unwrap_or(manifest.runtime.engine);
+            (manifest, findings)
         }
     }
+}
+
+/// The engine that a wrong manifest names, so that only what its engine needs is missed.
+fn engine(text: &str) -> Option<Engine> {
+    let table: toml::Table = text.parse().ok()?;
+    let told = table.get("runtime")?.get("engine")?.as_str()?;
+    Engine::ALL.iter().find(|(name, _)| *name == told).map(|(_, engine)| *engine)
 }
 
 /// A problem with its line in the place and its hint behind.

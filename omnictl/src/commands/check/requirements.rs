@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use omni_config::Manifest;
+use omni_config::manifest::Engine;
 use omni_config::requirements::{Requirement, Statement, Unhashed, Unreadable, objection, statements, without_hash};
 
 use super::{Finding, text_of};
@@ -38,7 +39,7 @@ pub(super) fn check(dir: &Path, manifest: &Manifest, required_by_node: bool) -> 
                     findings.extend(without_hash(&text).into_iter().map(|unhashed| hashless(&path, unhashed, by)));
                 }
             }
-            Ok(None) if name == "requirements.txt" && !path.is_symlink() => {
+            Ok(None) if runs_python(manifest) && name == "requirements.txt" && !path.is_symlink() => {
                 note("note: no requirements.txt: the model has Python's own library and the package `omni`");
             }
             Ok(None) => {}
@@ -46,6 +47,14 @@ pub(super) fn check(dir: &Path, manifest: &Manifest, required_by_node: bool) -> 
         }
     }
     findings
+}
+
+/// Returns true if the model gets an environment of Python.
+fn runs_python(manifest: &Manifest) -> bool {
+    match manifest.runtime.engine {
+        Engine::Python | Engine::OpenAi => true,
+        Engine::Native => false,
+    }
 }
 
 /// The first error of uv in the text, at which every start would fail.

@@ -155,7 +155,7 @@ mod tests {
     fn fields_are_put_into_the_object() {
         let fields = ["text=a=b", "n:=3", "list:=[1]", "empty="].map(str::to_owned);
         let body = json("{\"text\": \"old\", \"kept\": true}".to_owned(), &fields, true).unwrap();
-        let expected = r#"{"empty":"","kept":true,"list":[1],"n":3,"stream":true,"text":"a=b"}"#;
+        let expected = r#"{"text":"a=b","kept":true,"n":3,"list":[1],"empty":"","stream":true}"#;
         assert_eq!(body, expected);
     }
 

@@ -276,7 +276,7 @@ impl Document {
         let permit = reserve_response(&mut self.bytes, reserved, version, share)?;
         let mut response = self.response();
         if permit.is_some() {
-            response.extensions_mut().insert(ReadDeadline { at: deadline, permit });
+            response.extensions_mut().insert(ReadDeadline { at: deadline, after_end: None, permit });
         }
         Ok(response)
     }
@@ -322,7 +322,7 @@ pub(crate) fn respond(
     let mut response = response_head(status, &head, &content);
     let counts = permit.is_some();
     if counts || matches!(content, AnswerContent::Stream(_)) {
-        response.extensions_mut().insert(ReadDeadline { at: request.deadline(), permit });
+        response.extensions_mut().insert(ReadDeadline { at: request.deadline(), after_end: None, permit });
     }
     let body = match content {
         AnswerContent::Json(json) => json_body(status, json, counts),

@@ -272,6 +272,7 @@ impl ApiRequest<'_> {
         let name = ModelName::try_from(name.to_owned()).map_err(|_| Failure::NoSuchModel)?;
         let guard = self.admit(&name)?;
         let model = self.api.find(name.as_str()).await?;
+        self.trace.on_model(name.as_str());
         let served = async {
             let content = self.api.content(&model).await?;
             let limit = content.manifest.limits.body.bytes();

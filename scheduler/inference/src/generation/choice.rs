@@ -8,15 +8,14 @@
 
 use crate::in_flight::InFlightRequest;
 use crate::trace::ToolTimes;
+use omni_answer::AnswerText;
+pub(crate) use omni_answer::Parts;
 use omni_body::{BodyPermit, Chunk, Chunks, StreamKind};
 use omni_engine_client::{Answer, AnswerContent, InstanceName, StreamEnd, StreamRead, StreamReader, Unanswered};
 use omni_engine_protocol::generation::{self as wire, GenerationEvent};
-use omni_generation::guard::{EngineFinish, Guarded};
-use omni_generation::{
-    Alternative, Delta, Finish, FinishReason, OutputGuard, Piece, Prompt, TokenInfo, ToolChoice, Usage,
-};
+use omni_generation::guard::EngineFinish;
+use omni_generation::{Alternative, Delta, Finish, FinishReason, Piece, Prompt, TokenInfo, ToolChoice, Usage};
 use omni_request_error::Failure;
-use omni_tool_parser::Parser;
 use omni_usage::{TokenSource, Tokens};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -32,8 +31,7 @@ pub(crate) type Reply = oneshot::Receiver<Result<Answer, Unanswered>>;
 pub(crate) struct Choice {
     request: InFlightRequest,
     source: Source,
-    guard: OutputGuard,
-    parser: Parser,
+    text: AnswerText,
     /// End as the engine has reported it.
     engine_finish: EngineFinish,
     calls: EngineCalls,
@@ -73,14 +71,6 @@ pub(crate) struct Begun {
     pub(crate) swap: Option<omni_engine_client::Swap>,
 }
 
-/// Parts of a choice that came together.
-#[derive(Debug, Default)]
-pub(crate) struct Parts {
-    pub(crate) deltas: Vec<Delta>,
-    pub(crate) tokens: Vec<TokenInfo>,
-    pub(crate) finish: Option<Finish>,
-}
-
 /// Progress of a choice.
 #[derive(Debug)]
 pub(crate) enum Progress {
@@ -99,15 +89,13 @@ impl Choice {
     /// times of the parser of tool calls are recorded.
     pub(crate) fn new(
         (request, reply, memory): (InFlightRequest, Reply, Arc<BodyPermit>),
-        guard: OutputGuard,
-        parser: Parser,
+        text: AnswerText,
         (calls, times_tools): (EngineCalls, bool),
     ) -> Self {
         Self {
             request,
             source: Source::Submitted { reply, _memory: memory },
-            guard,
-            parser,
+            text,
             engine_finish: EngineFinish::default(),
             calls,
             times_tools,
@@ -139,7 +127,7 @@ impl Choice {
     /// Notes the tokens that were counted so far: the engine has not said how many it made.
     fn note_counted(&mut self) {
         self.note_tools(None);
-        self.request.on_tokens(tokens(self.guard.counted(), TokenSource::Counted));
+        self.request.on_tokens(tokens(self.text.counted(), TokenSource::Counted));
     }
 
     /// Notes the times of the parser of tool calls, which ends now, and the number of calls if all of them are known.
@@ -242,20 +230,17 @@ impl Choice {
         Ok(parts)
     }
 
-    /// Passes a piece through the guard and the parser. Returns the end if the piece brought it.
+    /// Adds a piece. Returns the end if the piece brought it.
     fn on_piece(&mut self, piece: Piece, parts: &mut Parts) -> Option<Finish> {
-        let mut guarded = Guarded::default();
-        let finish = self.guard.push(piece, &mut guarded);
-        self.take(guarded, parts);
-        finish
+        self.begin_tools();
+        self.text.push(piece, parts)
     }
 
-    fn take(&mut self, guarded: Guarded, parts: &mut Parts) {
+    /// Notes that the parser of tool calls begins, where that is recorded.
+    fn begin_tools(&mut self) {
         if self.times_tools {
             self.tools_began.get_or_insert_with(Instant::now);
         }
-        self.parser.push(&guarded.text, &mut parts.deltas);
-        parts.tokens.extend(guarded.tokens);
     }
 
     fn on_event(&mut self, json: &[u8], parts: &mut Parts) -> Result<Option<Finish>, Failure> {
@@ -280,39 +265,24 @@ impl Choice {
     fn on_end(&mut self) -> Progress {
         self.source = Source::Over;
         let mut parts = Parts::default();
-        let mut guarded = Guarded::default();
         let engine_finish = std::mem::take(&mut self.engine_finish);
         let source = if engine_finish.usage.is_some() { TokenSource::Model } else { TokenSource::Counted };
-        let finish = self.guard.finish(engine_finish, &mut guarded);
-        if let Some(finish) = &finish {
+        self.begin_tools();
+        if let Some(finish) = self.text.end(engine_finish, &mut parts) {
             self.request.on_tokens(tokens(finish.usage, source));
-        }
-        self.take(guarded, &mut parts);
-        if let Some(finish) = finish {
             self.finish(finish, &mut parts);
         }
         self.request.on_complete();
         Progress::Parts(parts)
     }
 
-    /// Adds the end. An answer with calls that the model has ended waits for their results.
-    fn finish(&mut self, mut finish: Finish, parts: &mut Parts) {
-        let outcome = match finish.reason {
-            FinishReason::Length => self.parser.finish_cut(&mut parts.deltas),
-            _ => self.parser.finish(&mut parts.deltas),
-        };
-        let calls = outcome.calls + self.calls.begun;
-        let has_calls = calls > 0;
-        match finish.reason {
-            FinishReason::Stop { .. } if has_calls => finish.reason = FinishReason::ToolCalls,
-            FinishReason::ToolCalls if !has_calls => finish.reason = FinishReason::Stop { sequence: None },
-            _ => {}
-        }
+    /// Adds the end.
+    fn finish(&mut self, finish: Finish, parts: &mut Parts) {
+        let calls = self.text.finish(finish, self.calls.begun, parts);
         self.note_tools(Some(calls));
-        if let Some(trace) = self.request.trace() {
+        if let (Some(trace), Some(finish)) = (self.request.trace(), &parts.finish) {
             trace.on_finish(reason_name(&finish.reason));
         }
-        parts.finish = Some(finish);
     }
 }
 
@@ -322,12 +292,6 @@ impl Drop for Choice {
         if !self.is_over() {
             self.note_counted();
         }
-    }
-}
-
-impl Parts {
-    fn is_empty(&self) -> bool {
-        self.deltas.is_empty() && self.tokens.is_empty() && self.finish.is_none()
     }
 }
 
@@ -363,8 +327,9 @@ impl EngineCalls {
 }
 
 fn token_info(token: wire::TokenEvent) -> TokenInfo {
-    let top = token.top.into_iter().map(|wire::Alternative { text, logprob }| Alternative { text, logprob });
-    TokenInfo { text: token.text, id: token.id, logprob: token.logprob, top: top.collect() }
+    let top =
+        token.top.into_iter().map(|wire::Alternative { text, logprob }| Alternative { text, bytes: None, logprob });
+    TokenInfo { text: token.text, bytes: token.bytes, id: token.id, logprob: token.logprob, top: top.collect() }
 }
 
 /// Name of a reason in the conventions of traces.

@@ -1,22 +1,28 @@
-//! Number of items that may be in flight now: batch jobs run when nobody else needs the model or its card. Pure.
+//! Number of items that may be in flight now: batch jobs run when nobody else needs the model or its cards. Pure.
 //!
-//! | load of the model and its card | items |
+//! | load of the model and its cards | items |
 //! | --- | --- |
 //! | an interactive request waits | none: what is in flight ends, so a card is free within one request |
 //! | interactive requests in flight, none waits | the seats that these leave to items |
 //! | nothing for a time shorter than [`Settings::idle`] | none: the next request of a conversation is expected |
-//! | nothing for longer | all seats |
+//! | nothing for longer | all seats; not those of a further instance while another card is in use |
 //!
 //! *Ageing* keeps the window of a batch. As long as all seats could finish it in half of the time that is left, it only
 //! takes what is free. Then it has as many seats as it needs to finish at an even pace, at the priority of ordinary
 //! requests, whatever the load. The last eighth of the window is a reserve for wrong estimates: a batch that gets there
 //! has all seats.
 //!
-//! Seats are shared out one by one, the batch that expires first being served first: aged batches before others.
+//! Of the seats that instances have, one stays free for ordinary requests however old batches are, unless there is only one.
+//!
+//! Seats are shared out one by one, to aged batches before others: to the owner with the fewest, among these to that which
+//! has asked longest ago, and of its batches to that with the fewest, or that expires first. An item in flight keeps its
+//! seat until it ends.
 
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::time::Duration;
 
 /// Part of the window that is kept in reserve.
@@ -31,17 +37,21 @@ pub struct Settings {
     pub idle: Duration,
 }
 
-/// Load of a model and of the card that it uses.
+/// Load of a model and of the cards that it uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
-    /// Interactive requests that wait for the model, or for its card.
+    /// Interactive requests that wait for the model.
     pub waiting: u32,
-    /// Interactive requests in flight on the model or its card.
+    /// Interactive requests in flight on the model, and all those to other models on its cards.
     pub in_flight: u32,
     /// Time since the last interactive request ended; not looked at while there is one.
     pub idle_for: Duration,
     /// Requests that the model's instances can have in flight.
     pub seats: u32,
+    /// Number of these that instances have which are ready.
+    pub ready_seats: u32,
+    /// Seats that items may have while there is no interactive request.
+    pub idle_seats: u32,
     /// Seats that interactive requests in flight leave to items.
     pub free_seats: u32,
 }
@@ -49,6 +59,10 @@ pub struct Load {
 /// Items of one batch for the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demand {
+    /// Number of its owner: equal for batches of one.
+    pub owner: u64,
+    /// Number of the owner's last claim on the model, the greatest being the newest; 0 before the first.
+    pub asked: u64,
     /// Items that wait.
     pub pending: u64,
     /// Items that are in flight.
@@ -73,41 +87,67 @@ pub struct Grant {
 /// Shares out a model's seats among the batches that want them; a grant for each demand, in the same order.
 #[must_use]
 pub fn plan(load: &Load, demands: &[Demand], settings: &Settings) -> Vec<Grant> {
-    let mut order: Vec<usize> = (0..demands.len()).collect();
-    order.sort_by_key(|index| demands[*index].left);
     let mut grants = vec![Grant::default(); demands.len()];
 
-    let mut left = load.seats;
-    let aged: Vec<u32> = demands.iter().map(|demand| aged(demand, load.seats)).collect();
-    share(&order, &mut left, |index| {
-        let grant = &mut grants[index];
-        let wants = grant.aged < aged[index];
-        grant.seats += u32::from(wants);
-        grant.aged += u32::from(wants);
-        wants
-    });
-    let mut left = left.min(free(load, settings));
-    share(&order, &mut left, |index| {
-        let grant = &mut grants[index];
-        let wants = u64::from(grant.seats) < open(&demands[index]);
-        grant.seats += u32::from(wants);
-        wants
-    });
+    let most = most_aged(load);
+    let mut left = most;
+    let aged: Vec<u64> = demands.iter().map(|demand| u64::from(aged(demand, most))).collect();
+    share(demands, &aged, &mut grants, &mut left);
+    grants.iter_mut().for_each(|grant| grant.aged = grant.seats);
+
+    // Aged items are among those that a load leaves room for.
+    let taken = most - left;
+    let mut left = free(load, settings).saturating_sub(taken).min(load.seats - taken);
+    let open: Vec<u64> = demands.iter().map(open).collect();
+    share(demands, &open, &mut grants, &mut left);
     grants
 }
 
-/// Hands out what is left, one each in a round, until nobody wants more.
-fn share(order: &[usize], left: &mut u32, mut take: impl FnMut(usize) -> bool) {
-    let mut wanted = true;
-    while *left > 0 && wanted {
-        wanted = false;
-        for index in order {
-            if *left > 0 && take(*index) {
-                *left -= 1;
-                wanted = true;
-            }
+/// Batches of one owner that want seats.
+#[derive(Debug, Default)]
+struct Wanting {
+    /// Seats of all batches of the owner.
+    seats: u32,
+    asked: u64,
+    /// Batches by their seats and the time that is left, each with its place among the demands.
+    batches: BinaryHeap<Reverse<(u32, Duration, usize)>>,
+}
+
+/// Hands out what is left until nobody wants more: first to items that are in flight already, then one by one, each to
+/// the owner with the fewest.
+fn share(demands: &[Demand], wants: &[u64], grants: &mut [Grant], left: &mut u32) {
+    let mut owners: HashMap<u64, Wanting> = HashMap::new();
+    for (at, ((demand, want), grant)) in demands.iter().zip(wants).zip(grants.iter_mut()).enumerate() {
+        let held = u64::from(demand.in_flight).min(*want).saturating_sub(u64::from(grant.seats));
+        let held = u32::try_from(held).unwrap_or(u32::MAX).min(*left);
+        grant.seats += held;
+        *left -= held;
+        let owner = owners.entry(demand.owner).or_default();
+        owner.seats += grant.seats;
+        owner.asked = demand.asked;
+        if u64::from(grant.seats) < *want {
+            owner.batches.push(Reverse((grant.seats, demand.left, at)));
         }
     }
+    let turn = |(number, owner): (&u64, &Wanting)| Reverse((owner.seats, owner.asked, *number));
+    let mut turns: BinaryHeap<_> = owners.iter().map(turn).collect();
+    while *left > 0 {
+        let Some(Reverse((of_owner, asked, number))) = turns.pop() else { break };
+        let Some(owner) = owners.get_mut(&number) else { continue };
+        let Some(Reverse((seats, time, at))) = owner.batches.pop() else { continue };
+        grants[at].seats += 1;
+        *left -= 1;
+        if u64::from(grants[at].seats) < wants[at] {
+            owner.batches.push(Reverse((seats + 1, time, at)));
+        }
+        turns.push(Reverse((of_owner + 1, asked, number)));
+    }
+}
+
+/// Most seats at the priority of ordinary requests: one that an instance has stays free for others, if there is another.
+fn most_aged(load: &Load) -> u32 {
+    let seats = if load.ready_seats > 0 { load.ready_seats.min(load.seats) } else { load.seats };
+    seats.saturating_sub(1).max(1).min(load.seats)
 }
 
 /// Seats that no interactive request needs.
@@ -116,7 +156,7 @@ fn free(load: &Load, settings: &Settings) -> u32 {
         Load { waiting: 1.., .. } => 0,
         Load { in_flight: 1.., .. } => load.free_seats,
         _ if load.idle_for < settings.idle => 0,
-        _ => load.seats,
+        _ => load.idle_seats,
     }
 }
 

@@ -26,7 +26,8 @@ use std::time::Duration;
 
 /// Longest wait for the items in flight of a batch that was cancelled or has expired.
 pub(crate) const GRACE: Duration = Duration::from_secs(600);
-/// Instances that may die with an item before it gets an error.
+/// Instances that may die with an item before it gets an error: the first with others beside it, the next while it runs
+/// alone.
 pub const MAX_DEATHS: u32 = 3;
 /// Attempts of an item that may end with the scheduler's process before it gets an error. More than deaths of an
 /// instance, since every item in flight is lost with the scheduler, whatever ended it.

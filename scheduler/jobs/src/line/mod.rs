@@ -34,6 +34,8 @@ pub(crate) struct Checked {
     /// Name within the batch; lines of Workers AI have none that must be unique.
     pub(crate) custom_id: Option<String>,
     pub(crate) model: String,
+    /// Bytes of its name's JSON in an output file.
+    pub(crate) name: usize,
 }
 
 /// Members as they stand in the line: one with a wrong type is then named.
@@ -70,13 +72,14 @@ pub(crate) fn check(form: &Form, line: &[u8]) -> Result<Checked, Fault> {
         Form::OpenAi { endpoint } => check_openai(endpoint, text),
         Form::WorkersAi { model } => {
             serde_json::from_str::<Named<'_>>(text).map_err(|error| syntax(&error))?;
-            Ok(Checked { custom_id: None, model: model.clone() })
+            Ok(Checked { custom_id: None, model: model.clone(), name: 0 })
         }
     }
 }
 
 fn check_openai(endpoint: &str, text: &str) -> Result<Checked, Fault> {
     let members: Members<'_> = serde_json::from_str(text).map_err(|error| syntax(&error))?;
+    let name = members.custom_id.map_or(0, |name| name.get().len());
     let custom_id = string(members.custom_id, "custom_id")?;
     let method = string(members.method, "method")?;
     let url = string(members.url, "url")?;
@@ -99,7 +102,7 @@ fn check_openai(endpoint: &str, text: &str) -> Result<Checked, Fault> {
     if model.is_empty() || model.len() > MODEL_NAME {
         return Err(Fault::new("invalid_value", "body.model is not the name of a model.", Some("body.model")));
     }
-    Ok(Checked { custom_id: Some(custom_id), model })
+    Ok(Checked { custom_id: Some(custom_id), model, name })
 }
 
 /// An array would be read as a struct's members in their order.

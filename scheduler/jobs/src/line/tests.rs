@@ -47,14 +47,14 @@ fn faults_are_named() {
 fn parts_are_handed_out_as_they_are() {
     let line = good(&[("\"a\"", r#""\u0061\n""#), ("\"x\"", "1.0, \"foo\": 1e2")]);
     let checked = check(&openai(), line.as_bytes()).unwrap();
-    assert_eq!(checked, Checked { custom_id: Some("a\n".into()), model: "m".into() });
+    assert_eq!(checked, Checked { custom_id: Some("a\n".into()), model: "m".into(), name: 10 });
     assert_eq!(name(&openai(), line.as_bytes()), r#""\u0061\n""#);
     let body = body(&openai(), line.into_bytes()).unwrap();
     assert_eq!(String::from_utf8(body).unwrap(), r#"{"model": "m", "input": 1.0, "foo": 1e2}"#);
 
     let form = Form::WorkersAi { model: "@cf/a/b".into() };
     let line = r#"{"prompt": "x", "external_reference": "r1", "contexts": [{"external_reference": 2}]}"#;
-    let expected = Checked { custom_id: None, model: "@cf/a/b".into() };
+    let expected = Checked { custom_id: None, model: "@cf/a/b".into(), name: 0 };
     assert_eq!(check(&form, line.as_bytes()), Ok(expected));
     assert_eq!(name(&form, line.as_bytes()), "\"r1\"");
     assert_eq!(name(&form, b"{}"), "null");

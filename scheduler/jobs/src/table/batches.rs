@@ -16,12 +16,14 @@ pub(crate) struct Stored {
     pub(crate) batch: Batch,
     /// Time that output files are kept.
     pub(crate) output_keep: Duration,
+    /// Bytes that are reserved for its items and output files.
+    pub(crate) reserved: u64,
 }
 
 const COLUMNS: &str =
     "no, id, owner, form, endpoint, input, output_keep, metadata, phase, created, expires, in_progress,
     cancelling, finalizing, ended, total, completed, failed, input_tokens, cached_tokens, output_tokens,
-    reasoning_tokens, output, error, errors,
+    reasoning_tokens, output, error, errors, reserved,
     (SELECT iif(count(*) = 1, name, NULL) FROM batch_models WHERE batch = batches.no) AS model";
 
 fn stored(row: &Row<'_>) -> rusqlite::Result<Stored> {
@@ -60,7 +62,8 @@ fn stored(row: &Row<'_>) -> rusqlite::Result<Stored> {
         errors: errors.map_or(Ok(Vec::new()), |errors| known(&errors, |errors| serde_json::from_str(errors).ok()))?,
         metadata: row.get("metadata")?,
     };
-    Ok(Stored { no: row.get("no")?, batch, output_keep: Duration::from_millis(row.get("output_keep")?) })
+    let (output_keep, reserved) = (Duration::from_millis(row.get("output_keep")?), row.get("reserved")?);
+    Ok(Stored { no: row.get("no")?, batch, output_keep, reserved })
 }
 
 fn form(form: &Form) -> (&'static str, &str) {
@@ -185,6 +188,12 @@ pub(crate) fn set_models(connection: &Connection, no: i64, models: &[(String, u6
     connection.prepare_cached("UPDATE batches SET total = ? WHERE no = ?")?.execute(params![total, no]).map(drop)
 }
 
+/// Reserves bytes for a batch's items and output files.
+pub(crate) fn set_reserved(connection: &Connection, no: i64, bytes: u64) -> rusqlite::Result<()> {
+    let sql = "UPDATE batches SET reserved = ? WHERE no = ?";
+    connection.prepare_cached(sql)?.execute(params![bytes, no]).map(drop)
+}
+
 /// Batches for which something may be due, the oldest first.
 pub(crate) fn due(connection: &Connection, now: UnixMillis) -> rusqlite::Result<Vec<(Stored, Facts)>> {
     let sql = format!(
@@ -259,7 +268,7 @@ pub(crate) fn purge_items(connection: &Connection, no: i64, most: u32) -> rusqli
 
 /// Marks a batch as having neither items nor a file of results any more.
 pub(crate) fn set_purged(connection: &Connection, no: i64) -> rusqlite::Result<()> {
-    let sql = "UPDATE batches SET purged = 1, results_bytes = 0 WHERE no = ?";
+    let sql = "UPDATE batches SET purged = 1, results_bytes = 0, reserved = 0 WHERE no = ?";
     connection.prepare_cached(sql)?.execute([no]).map(drop)
 }
 
@@ -279,7 +288,8 @@ pub(crate) fn results_bytes(connection: &Connection, no: i64) -> rusqlite::Resul
     connection.prepare_cached("SELECT results_bytes FROM batches WHERE no = ?")?.query_row([no], |row| row.get(0))
 }
 
-/// Bytes of all results.
-pub(crate) fn all_results_bytes(connection: &Connection) -> rusqlite::Result<u64> {
-    connection.query_row("SELECT coalesce(sum(results_bytes), 0) FROM batches", [], |row| row.get(0))
+/// Bytes of all results, and those that are reserved.
+pub(crate) fn all_bytes(connection: &Connection) -> rusqlite::Result<(u64, u64)> {
+    let sql = "SELECT coalesce(sum(results_bytes), 0), coalesce(sum(reserved), 0) FROM batches";
+    connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
 }

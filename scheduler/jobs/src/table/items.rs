@@ -5,6 +5,7 @@ use crate::error::JobError;
 use crate::id::BatchId;
 use crate::lifecycle::{Event, Interruption, ItemError, Tally};
 use crate::time::UnixMillis;
+use crate::turns::{Mode, Running, Turns};
 use crate::types::Usage;
 use crate::validate::Line;
 use crate::writer::Unit;
@@ -25,6 +26,8 @@ pub(crate) struct Claimed {
     pub(crate) offset: u64,
     pub(crate) length: u32,
     pub(crate) attempt: u32,
+    /// True if an instance died while the item was in flight.
+    pub(crate) suspect: bool,
 }
 
 /// Record of a result: an object of JSON in the batch's file of results.
@@ -83,31 +86,30 @@ pub(crate) fn insert(connection: &Connection, no: i64, first: u32, lines: &[Line
 }
 
 /// Marks up to `most` items of a model as in flight. An item that was in flight when an instance died is a suspect: it
-/// runs after all others, and alone on its model, so that it takes nobody along if it is the cause.
-pub(crate) fn claim(connection: &Connection, no: i64, model: &str, most: u32) -> rusqlite::Result<Vec<Claimed>> {
-    let sql = "SELECT model, pending > suspects FROM batch_models WHERE batch = ? AND name = ?";
-    let entry = |row: &Row<'_>| Ok((row.get::<_, u16>(0)?, row.get::<_, bool>(1)?));
+/// runs before the others of its batch, of which any may be another cause, and alone on its model, so that it takes nobody
+/// along. Batches of which one has suspects take turns.
+pub(crate) fn claim(
+    connection: &Connection,
+    turns: &mut Turns,
+    (no, model): (i64, &str),
+    most: u32,
+) -> rusqlite::Result<Vec<Claimed>> {
+    let sql = "SELECT model, pending, suspects > 0 FROM batch_models WHERE batch = ? AND name = ?";
+    let entry = |row: &Row<'_>| Ok((row.get::<_, u16>(0)?, row.get::<_, u64>(1)?, row.get::<_, bool>(2)?));
     let found = connection.prepare_cached(sql)?.query_row(params![no, model], entry).optional()?;
-    let Some((number, has_others)) = found else { return Ok(Vec::new()) };
-    let running = running(connection, model)?;
-    match (has_others, running) {
-        (_, Running { suspects: 1.., .. }) | (false, Running { all: 1.., .. }) => Ok(Vec::new()),
-        (true, _) => mark(connection, no, number, most, false),
-        (false, _) => mark(connection, no, number, most.min(1), true),
+    let Some((number, 1.., has_suspects)) = found else { return Ok(Vec::new()) };
+    let (mode, most) = if has_suspects { (Mode::Alone, most.min(1)) } else { (Mode::Shared, most) };
+    if turns.admit(model, no, mode, running(connection, model)?) {
+        mark(connection, no, number, most, mode == Mode::Alone)
+    } else {
+        Ok(Vec::new())
     }
-}
-
-/// Items of a model that are in flight, of all batches.
-#[derive(Debug)]
-struct Running {
-    all: u64,
-    suspects: u64,
 }
 
 fn running(connection: &Connection, model: &str) -> rusqlite::Result<Running> {
     let sql = "SELECT coalesce(sum(m.in_flight), 0), coalesce(sum(m.suspects_in_flight), 0)
-               FROM batches b JOIN batch_models m ON m.batch = b.no AND m.name = ?
-               WHERE b.purged = 0 AND b.purge_at IS NULL";
+               FROM batch_models m INDEXED BY batch_models_in_flight CROSS JOIN batches b ON b.no = m.batch
+               WHERE m.name = ? AND m.in_flight > 0 AND b.purged = 0 AND b.purge_at IS NULL";
     let entry = |row: &Row<'_>| Ok(Running { all: row.get(0)?, suspects: row.get(1)? });
     connection.prepare_cached(sql)?.query_row([model], entry)
 }
@@ -120,7 +122,8 @@ fn mark(connection: &Connection, no: i64, model: u16, most: u32, suspect: bool) 
          RETURNING item, offset, length, attempts"
     );
     let entry = |row: &Row<'_>| {
-        Ok(Claimed { item: row.get(0)?, offset: row.get(1)?, length: row.get(2)?, attempt: row.get(3)? })
+        let (item, offset, length) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        Ok(Claimed { item, offset, length, attempt: row.get(3)?, suspect })
     };
     let mut statement = connection.prepare_cached(&sql)?;
     let claimed: rusqlite::Result<Vec<Claimed>> = statement.query_map(params![no, model, most], entry)?.collect();

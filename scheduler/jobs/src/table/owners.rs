@@ -27,15 +27,15 @@ fn number(owner: &str, of_owner: u64) -> u64 {
 
 /// Reads the share of an owner.
 pub(crate) fn held(connection: &Connection, owner: &str) -> rusqlite::Result<Held> {
-    let sql = "SELECT f.files, f.bytes, b.results, b.metadata, b.running, b.kept FROM
+    let sql = "SELECT f.files, f.bytes, b.results, b.other, b.running, b.kept FROM
                (SELECT count(*) AS files, coalesce(sum(bytes), 0) AS bytes FROM files WHERE owner = ?1) f,
                (SELECT coalesce(sum(results_bytes), 0) AS results,
-                       coalesce(sum(length(CAST(metadata AS BLOB))), 0) AS metadata,
+                       coalesce(sum(coalesce(length(CAST(metadata AS BLOB)), 0) + reserved), 0) AS other,
                        count(*) FILTER (WHERE ended IS NULL) AS running, count(*) AS kept
                 FROM batches WHERE owner = ?1) b";
     connection.prepare_cached(sql)?.query_row([owner], |row| {
-        let (bytes, results, metadata): (u64, u64, u64) = (row.get(1)?, row.get(2)?, row.get(3)?);
-        let bytes = bytes.saturating_add(of_results(results)).saturating_add(metadata);
+        let (bytes, results, other): (u64, u64, u64) = (row.get(1)?, row.get(2)?, row.get(3)?);
+        let bytes = bytes.saturating_add(of_results(results)).saturating_add(other);
         Ok(Held { files: row.get(0)?, bytes, running: row.get(4)?, kept: row.get(5)? })
     })
 }

@@ -7,6 +7,7 @@ use crate::id::{BatchId, FileId};
 use crate::lifecycle::{Event, Interruption, Phase};
 use crate::results::ResultFiles;
 use crate::schema;
+use crate::turns::Turns;
 use crate::types::{Batch, Counts, Form, Scope, Times, Usage};
 use crate::validate::Line;
 use crate::writer::Unit;
@@ -19,6 +20,7 @@ const NOW: UnixMillis = UnixMillis(7);
 struct World {
     connection: Connection,
     results: ResultFiles,
+    turns: Turns,
     no: i64,
     batch: BatchId,
     _dir: TempDir,
@@ -54,7 +56,7 @@ impl World {
         batches::apply(&connection, no, Event::Accepted, NOW).unwrap();
         batches::set_models(&connection, no, &[("m".to_owned(), 3)]).unwrap();
         let results = ResultFiles::new(&folder);
-        Self { connection, results, no, batch: batch.id, _dir: dir }
+        Self { connection, results, turns: Turns::default(), no, batch: batch.id, _dir: dir }
     }
 
     fn item(&self, item: u32) -> ItemRef {
@@ -78,8 +80,8 @@ impl World {
         items::interrupt(&mut unit, &item, attempt, Interruption::InstanceDied, NOW).unwrap();
     }
 
-    fn claim(&self) -> Vec<(u32, u32)> {
-        let claimed = items::claim(&self.connection, self.no, "m", 1).unwrap();
+    fn claim(&mut self) -> Vec<(u32, u32)> {
+        let claimed = items::claim(&self.connection, &mut self.turns, (self.no, "m"), 1).unwrap();
         claimed.into_iter().map(|claimed| (claimed.item, claimed.attempt)).collect()
     }
 
@@ -125,12 +127,9 @@ fn reports_of_other_attempts_change_nothing() {
     world.interrupt(0, 1);
     world.interrupt(0, 1);
     assert_eq!(world.counts(), (3, 0, 0, 0));
-    assert_eq!((world.claim(), world.claim(), world.claim()), (vec![(1, 1)], vec![(2, 1)], vec![]));
-    world.record(1);
-    world.record(2);
-    assert_eq!(world.claim(), [(0, 2)]);
+    assert_eq!((world.claim(), world.claim()), (vec![(0, 2)], vec![]), "a suspect runs first, and alone");
     world.interrupt(0, 1);
-    assert_eq!(world.counts(), (0, 1, 2, 2));
+    assert_eq!(world.counts(), (2, 1, 0, 0));
 }
 
 #[test]

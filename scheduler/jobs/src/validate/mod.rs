@@ -31,6 +31,8 @@ pub(crate) struct Line {
 pub(crate) struct Validated {
     pub(crate) lines: Vec<Line>,
     pub(crate) models: Vec<String>,
+    /// Bytes of the names of all requests in output files.
+    pub(crate) names: u64,
 }
 
 /// Reads the file; the inner error is the client's, and never empty.
@@ -40,21 +42,22 @@ pub(crate) fn validate(
     limits: &Limits,
 ) -> io::Result<Result<Validated, Vec<LineError>>> {
     let mut lines = Lines { reader, number: 0, offset: 0, longest: limits.line };
-    let mut checker = Checker { form, limits, ids: Ids::default(), models: Models::default(), lines: Vec::new() };
+    let mut checker =
+        Checker { form, limits, ids: Ids::default(), models: Models::default(), lines: Vec::new(), names: 0, empty: 0 };
     let mut errors = Vec::new();
     let mut line = Vec::new();
     while let Some(span) = lines.next(&mut line)? {
         if let Err(fault) = checker.check(&span, &line) {
             errors.push(fault.at(Some(span.number)));
         }
-        if errors.len() >= MAX_ERRORS || checker.lines.len() > limits.items as usize {
+        if errors.len() >= MAX_ERRORS || checker.is_full() {
             break;
         }
     }
     if errors.is_empty() && checker.lines.is_empty() {
         errors.push(Fault::new("empty_file", "The input file has no requests.", None).at(None));
     }
-    let validated = Validated { lines: checker.lines, models: checker.models.names };
+    let validated = Validated { lines: checker.lines, models: checker.models.names, names: checker.names };
     Ok(if errors.is_empty() { Ok(validated) } else { Err(errors) })
 }
 
@@ -64,16 +67,32 @@ struct Checker<'a> {
     ids: Ids,
     models: Models,
     lines: Vec<Line>,
+    names: u64,
+    empty: u32,
 }
 
 impl Checker<'_> {
+    /// Counts an empty line: reading one takes as long as reading a request.
+    fn count_empty(&mut self) -> Result<(), Fault> {
+        self.empty = self.empty.saturating_add(1);
+        if self.empty > self.limits.items {
+            let message = format!("The input file has more than {} empty lines.", self.limits.items);
+            return Err(Fault::new("too_many_empty_lines", message, None));
+        }
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        self.lines.len() > self.limits.items as usize || self.empty > self.limits.items
+    }
+
     fn check(&mut self, span: &Span, line: &[u8]) -> Result<(), Fault> {
         let Some(length) = span.length else {
             let message = format!("The line has more than {} bytes.", self.limits.line);
             return Err(Fault::new("line_too_long", message, None));
         };
         if line.trim_ascii().is_empty() {
-            return Ok(());
+            return self.count_empty();
         }
         let checked = line::check(self.form, line)?;
         if let Some(id) = &checked.custom_id
@@ -83,6 +102,7 @@ impl Checker<'_> {
             return Err(Fault::new("duplicate_custom_id", message, Some("custom_id")));
         }
         let model = self.models.number(checked.model, self.limits.models)?;
+        self.names = self.names.saturating_add(checked.name as u64);
         self.lines.push(Line { number: span.number, offset: span.offset, length, model });
         if self.lines.len() > self.limits.items as usize {
             let message = format!("The input file has more than {} requests.", self.limits.items);

@@ -52,6 +52,7 @@ fn faults_have_their_lines() {
         (format!("{}\n{}", line(&"a".repeat(300), "x"), line("b", "x")), vec![("line_too_long", Some(1))]),
         (format!("\n{}", " ".repeat(5000)), vec![("line_too_long", Some(2))]),
         ((0..9).map(|id| line(&id.to_string(), "x") + "\n").collect(), vec![("too_many_requests", Some(5))]),
+        ("\n".repeat(9), vec![("too_many_empty_lines", Some(5))]),
         ("x\n".repeat(300), (1..=100).map(|line| ("invalid_json_line", Some(line))).collect()),
     ];
     for (text, expected) in table {

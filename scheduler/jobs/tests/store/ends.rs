@@ -1,7 +1,7 @@
 //! Attempts and batches that do not end well: deaths, interruptions, cancellation, the end of the window.
 
 use crate::support::{HOUR, MODEL, OWNER, World, inconsistencies};
-use omni_jobs::{Claim, Interruption, JobError, Limits, MAX_DEATHS, MAX_LOST, Recorded, Scope};
+use omni_jobs::{BatchId, Claim, Interruption, JobError, Limits, MAX_DEATHS, MAX_LOST, Recorded, Scope};
 use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -45,28 +45,83 @@ fn an_item_that_kills_its_instance_ends_and_takes_nobody_along() {
 }
 
 #[test]
-fn a_suspect_runs_alone_and_last() {
+fn a_suspect_runs_alone_and_first() {
     let world = World::new(Limits::default());
     let (id, other) = (world.running(4), world.running(2));
-    let mut claims = world.claim(id, 2);
+    let mut claims = world.claim(id, 3);
+    assert!(claims.iter().all(|claim| !claim.is_suspect()));
     die(&world, claims.remove(0));
     die(&world, claims.remove(0));
-    let others = world.claim(id, 9);
-    assert_eq!(items(&others), [2, 3], "those that were never in flight are first");
     assert!(world.claim(id, 9).is_empty(), "a suspect waits until its model has nothing else in flight");
-    drop(others);
-    let mut others = world.claim(id, 9);
-    assert_eq!((items(&others), others[0].attempt()), (vec![2, 3], 2), "dropped claims are given back");
-    for claim in &mut others {
-        world.complete(claim, 200);
-    }
+    assert!(world.claim(other, 9).is_empty(), "nothing begins before it");
+    world.complete(&mut claims[0], 200);
     let suspect = world.claim(id, 9);
-    assert_eq!(items(&suspect), [0]);
+    assert_eq!((items(&suspect), suspect[0].attempt(), suspect[0].is_suspect()), (vec![0], 2, true));
     assert!(world.claim(id, 9).is_empty() && world.claim(other, 9).is_empty(), "nothing runs beside it");
     let work = world.wait(world.store.work()).unwrap();
-    assert_eq!((work[0].pending, work[0].suspects, work[0].in_flight), (1, 1, 1));
+    assert_eq!((work[0].pending, work[0].suspects, work[0].in_flight), (2, 1, 1));
     drop(suspect);
-    assert_eq!(items(&world.claim(other, 9)), [0, 1]);
+    let mut others = world.claim(other, 9);
+    assert_eq!(items(&others), [0, 1], "other batches have their turn");
+    others.iter_mut().for_each(|claim| assert_eq!(world.complete(claim, 200), Recorded::First));
+    for item in [0, 1] {
+        let mut suspect = world.claim(id, 9);
+        assert_eq!(items(&suspect), [item]);
+        world.complete(&mut suspect[0], 200);
+    }
+    assert_eq!(items(&world.claim(id, 9)), [3], "then the others");
+}
+
+/// Batch of items that were all in flight when an instance died.
+fn suspects(world: &World, items: u32) -> BatchId {
+    let id = world.running(items);
+    world.claim(id, items).into_iter().for_each(|claim| die(world, claim));
+    id
+}
+
+/// Claims two items of each batch, whose turn it is or not.
+fn look(world: &World, batches: &[BatchId]) -> Vec<Claim> {
+    batches.iter().flat_map(|id| world.claim(*id, 2)).collect()
+}
+
+#[test]
+fn suspects_of_one_batch_leave_turns_to_other_batches() {
+    let world = World::new(Limits::default());
+    let batches = [suspects(&world, 3), suspects(&world, 2), world.running(4)];
+    let mut claimed = Vec::new();
+    while batches.iter().any(|id| world.batch(*id).status().name() == "in_progress") {
+        let mut claims = look(&world, &batches);
+        let of = |claim: &Claim| batches.iter().position(|id| *id == claim.batch()).unwrap();
+        claimed.push(claims.iter().map(|claim| (of(claim), claim.item())).collect::<Vec<_>>());
+        claims.iter_mut().for_each(|claim| assert_eq!(world.complete(claim, 200), Recorded::First));
+    }
+    let turns = [
+        vec![(0, 0)],
+        vec![(1, 0)],
+        vec![(2, 0), (2, 1)],
+        vec![(0, 1)],
+        vec![(1, 1)],
+        vec![(2, 2), (2, 3)],
+        vec![(0, 2)],
+    ];
+    assert_eq!(claimed, turns);
+    assert_eq!(inconsistencies(world.dir.path()), [""; 0]);
+}
+
+#[test]
+fn a_suspect_has_its_turn_beside_a_batch_that_always_runs() {
+    let world = World::new(Limits::default());
+    let batches = [world.running(100), suspects(&world, 1)];
+    let mut running = look(&world, &batches);
+    for looks in 0.. {
+        assert!(looks < 5, "the suspect waits for the whole other batch");
+        world.complete(&mut running.remove(0), 200);
+        running.extend(look(&world, &batches));
+        if running.iter().any(|claim| claim.batch() == batches[1]) {
+            break;
+        }
+    }
+    assert_eq!(running.len(), 1, "it runs alone");
 }
 
 #[test]

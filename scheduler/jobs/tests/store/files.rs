@@ -29,6 +29,9 @@ fn uploads_are_bounded_and_leave_nothing_behind() {
     assert!(world.wait(world.store.queue(OWNER, "m", vec![b"{}".to_vec()], world.now)).is_err(), "full");
 }
 
+/// Bytes that are reserved for the rows and the output files of three items.
+const RESERVED: u64 = 3 * (60 + 256 + 8);
+
 /// A batch of three items, of which two have results that leave no room for the third.
 fn filled(limits: Limits) -> (World, BatchId) {
     let world = World::new(limits);
@@ -44,7 +47,7 @@ fn filled(limits: Limits) -> (World, BatchId) {
 #[test]
 fn a_full_store_hands_nothing_out_and_takes_what_is_in_flight() {
     let bytes = lines(3).len() as u64;
-    let (world, id) = filled(Limits { disk: bytes + 100, ..Limits::default() });
+    let (world, id) = filled(Limits { disk: bytes + RESERVED + 100, ..Limits::default() });
     world.wait(world.store.cancel(Scope::Node, id, world.now)).unwrap();
     world.tend();
     let batch = world.batch(id);
@@ -95,7 +98,7 @@ fn batches_that_have_ended_are_bounded() {
 #[test]
 fn results_of_one_owner_do_not_use_up_the_store() {
     let bytes = lines(3).len() as u64;
-    let (world, _) = filled(Limits { owner_disk: bytes + 100, ..Limits::default() });
+    let (world, _) = filled(Limits { owner_disk: bytes + RESERVED + 100, ..Limits::default() });
     let other = world.wait(world.store.queue("other", "m", vec![b"{}".to_vec()], world.now)).unwrap();
     world.tend();
     assert_eq!(world.wait(world.store.claim(other.id, "m", 1)).unwrap().len(), 1, "others go on");
@@ -159,6 +162,23 @@ fn removed_results_are_not_kept_open() {
 }
 
 #[test]
+fn an_owner_reads_a_bounded_number_of_contents_at_a_time() {
+    let world = World::new(Limits::default());
+    let id = world.upload(b"text");
+    let open = || world.wait(world.store.content(Scope::Owner(OWNER), id, world.now));
+    let mut contents: Vec<_> = (0..32).map(|_| open().unwrap()).collect();
+    assert!(matches!(open(), Err(JobError::OwnerBusy(_))));
+    let other = world.wait(async {
+        let upload = world.store.upload("other", "x").await?;
+        let id = upload.finish(None, world.now).await?.id;
+        world.store.content(Scope::Owner("other"), id, world.now).await
+    });
+    assert!(other.is_ok(), "another owner has its own");
+    contents.pop();
+    assert!(open().is_ok(), "one has been read");
+}
+
+#[test]
 fn unfinished_uploads_have_the_owner_s_part() {
     let world = World::new(Limits { owner_disk: 1_000_000, ..Limits::default() });
     let begin = || world.wait(world.store.upload(OWNER, "x")).unwrap();
@@ -202,17 +222,20 @@ fn an_upload_whose_client_leaves_is_counted() {
 
 #[test]
 fn output_files_whose_commit_fails_are_removed() {
-    let world = World::new(Limits::default());
+    let mut world = World::new(Limits::default());
     let id = world.running(1);
     world.complete(&mut world.claim(id, 1)[0], 200);
+    let database = world.dir.path().join("jobs.db");
     let execute = |sql: &str| {
-        rusqlite::Connection::open(world.dir.path().join("jobs.db")).unwrap().execute_batch(sql).unwrap();
+        rusqlite::Connection::open(&database).unwrap().execute_batch(sql).unwrap();
     };
     execute("CREATE TRIGGER fails BEFORE INSERT ON files BEGIN SELECT RAISE(ABORT, 'no'); END");
     world.tend();
     assert_eq!(left(world.dir.path()), [world.batch(id).input.to_string(), id.to_string()]);
     execute("DROP TRIGGER fails");
     world.tend();
+    assert_eq!(world.batch(id).output, None, "a step that failed waits");
+    world.pass(Duration::from_secs(30));
     assert_eq!(world.names(world.batch(id).output), ["item-0"]);
 }
 
@@ -277,6 +300,11 @@ fn a_full_disk_refuses_changes_and_loses_none() {
         for claim in &mut claims {
             while let Err(error) = claim.complete(large(claim.item()), START).await {
                 assert!(error.is_passing(), "{error:?}");
+                if matches!(error, JobError::Io { action: "write results", .. }) {
+                    let length = std::fs::metadata(dir.join("results").join(id.to_string())).unwrap().len();
+                    let stored = store.results_bytes(Scope::Node, id).await.unwrap();
+                    assert_eq!(length, stored, "what was written of a refused result is cut off");
+                }
                 refused += 1;
                 // Some space, not enough for all.
                 assert!(refused < 100);
@@ -298,6 +326,49 @@ fn a_full_disk_refuses_changes_and_loses_none() {
         drop(large);
         assert_eq!(left(&dir).len(), 2, "input and output");
     });
+}
+
+#[test]
+fn a_batch_is_cancelled_on_a_full_disk() {
+    let disk = SmallDisk::mount();
+    let store = JobStore::open(&disk.0.path().join("jobs"), Limits::default(), START).unwrap();
+    let runtime = crate::support::runtime();
+    runtime.block_on(async {
+        let input = upload(&store, lines(2).as_bytes(), START).await;
+        let id = store.create(crate::support::new_batch(input), START).await.unwrap().id;
+        store.tend(START).await.unwrap();
+        let mut claims = store.claim(id, MODEL, 2).await.unwrap();
+        claims[0].complete(response(0, 200), START).await.unwrap();
+        let filler = disk.0.path().join("filler");
+        let free = nix::sys::statvfs::statvfs(disk.0.path()).unwrap();
+        let free = free.blocks_available() * free.fragment_size();
+        std::fs::write(&filler, vec![0; usize::try_from(free).unwrap() - (64 << 10)]).unwrap();
+        let large = ItemResult { body: vec![b'1'; 200_000], ..response(1, 200) };
+        let error = claims[1].complete(large, START).await.unwrap_err();
+        assert!(error.is_passing(), "{error:?}");
+        let cancelled = store.cancel(Scope::Node, id, START).await.unwrap();
+        assert_eq!(cancelled.status().name(), "cancelling", "what the result had taken is free");
+        drop(claims);
+        std::fs::remove_file(filler).unwrap();
+        // Steps that failed meanwhile are tried again.
+        for minutes in 1..5 {
+            store.tend(START.after(Duration::from_secs(60 * minutes))).await.unwrap();
+        }
+        let batch = store.batch(Scope::Node, id).await.unwrap();
+        assert_eq!((batch.status().name(), batch.counts.completed), ("cancelled", 1));
+    });
+}
+
+#[test]
+fn a_store_on_a_full_disk_can_be_opened_later() {
+    let disk = SmallDisk::mount();
+    let filler = disk.0.path().join("filler");
+    std::fs::write(&filler, vec![0; (3 << 20) - (16 << 10)]).unwrap();
+    let dir = disk.0.path().join("jobs");
+    let error = JobStore::open(&dir, Limits::default(), START).unwrap_err();
+    assert!(error.is_passing(), "{error:?}");
+    std::fs::remove_file(filler).unwrap();
+    JobStore::open(&dir, Limits::default(), START).unwrap();
 }
 
 #[test]

@@ -87,6 +87,7 @@ fn job(id: u64, completed: u64) -> Job {
         expires_unix_ms: 2_000_000,
         ended_unix_ms: None,
         errors: vec!["secret of the file".to_owned()],
+        waits: vec!["secret of the model".to_owned()],
     }
 }
 

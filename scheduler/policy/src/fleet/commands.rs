@@ -52,8 +52,9 @@ impl Fleet {
         }
     }
 
+    /// Ends a pull, too: what it prepares is not needed.
     pub(super) fn on_stop(&mut self) {
-        self.held = true;
+        (self.held, self.pulled) = (true, None);
         (self.start_requested, self.start_needed) = (false, false);
         if let Some(candidate) = &mut self.candidate {
             candidate.strategy = RolloutStrategy::Parallel;

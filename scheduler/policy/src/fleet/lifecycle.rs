@@ -168,8 +168,17 @@ impl Fleet {
         }
     }
 
-    /// A death that the model caused, or a failure that counts as one.
-    pub(super) fn failed(&mut self, generation: Generation, reckon: impl FnOnce(&mut GenerationState)) {
+    /// An environment or weights that cannot be had. Nothing was started, so nothing died; whoever needs an instance still
+    /// does.
+    pub(super) fn not_prepared(&mut self, generation: Generation, reckon: impl FnOnce(&mut GenerationState)) {
+        if self.serving == Some(generation) {
+            self.failures += 1;
+        }
+        self.reckon(generation, reckon);
+    }
+
+    /// A death that the model caused.
+    fn failed(&mut self, generation: Generation, reckon: impl FnOnce(&mut GenerationState)) {
         if self.serving == Some(generation) {
             self.failures += 1;
         }
@@ -179,13 +188,18 @@ impl Fleet {
     /// Counts a death. The serving generation is started again, even without a request.
     fn died(&mut self, generation: Generation, reckon: impl FnOnce(&mut GenerationState)) {
         self.deaths += 1;
+        if self.serving == Some(generation) {
+            self.start_requested |= !self.held;
+        }
+        self.reckon(generation, reckon);
+    }
+
+    /// Counts a failure of a generation. One that is not tried again soon leaves its requests refused.
+    fn reckon(&mut self, generation: Generation, reckon: impl FnOnce(&mut GenerationState)) {
         let Some(record) = self.generations.get_mut(&generation) else { return };
         reckon(record);
         let gives_up = !record.start_state.is_coming();
         self.failed_unrequested |= gives_up; // the waiting requests are refused
-        if self.serving == Some(generation) {
-            self.start_requested |= !self.held;
-        }
         if gives_up && self.candidate() == Some(generation) {
             self.abandon_recreate();
         }

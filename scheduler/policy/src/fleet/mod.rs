@@ -178,12 +178,12 @@ impl Fleet {
             }
             Event::PrepareFailed { generation, permanent } => {
                 if self.generations.get_mut(&generation).is_some_and(GenerationState::on_preparation_failed) {
-                    self.failed(generation, |record| record.record_failure(permanent, None, now, jitter));
+                    self.not_prepared(generation, |record| record.record_failure(permanent, None, now, jitter));
                 }
             }
             Event::PrepareTimedOut { generation, after } => {
                 if self.generations.get_mut(&generation).is_some_and(GenerationState::on_preparation_failed) {
-                    self.failed(generation, |record| record.record_build_timeout(after, now, jitter));
+                    self.not_prepared(generation, |record| record.record_build_timeout(after, now, jitter));
                 }
             }
             Event::Placed(number) => self.on_placed(number, now),

@@ -133,6 +133,8 @@ impl Residency {
             }
             Event::Adopted { instance, card, limit, mode, ready } => {
                 if !self.instances.contains_key(instance) {
+                    // Running, it needs no place any more.
+                    self.pending.remove(instance);
                     let state = if *ready { ResidencyState::Inactive } else { ResidencyState::Starting };
                     self.instances.insert(*instance, Instance::new(*card, *limit, *mode, state, now));
                     self.on_adopted(*instance, now, &mut actions);

@@ -17,6 +17,8 @@ const _: () = assert!(MOST_SAID + 16 * 1024 <= MAX_PACKET, "a manifest fits into
 
 /// Tells the engine from which level on libraries' lines are wanted, where that is not the default.
 const LOG_LEVEL: &str = "OMNI_LOG_LIBRARIES";
+/// Variable with the seconds in which a server has to be healthy, so that its engine says why it is not.
+const STARTUP: &str = "OMNI_STARTUP_SECONDS";
 
 /// A content that can be served.
 #[derive(Debug, Clone)]
@@ -142,9 +144,12 @@ impl Content {
         }
     }
 
-    /// Request for the weights that the node fetches.
+    /// Request for the weights that the node fetches, or that a folder of it has.
     fn weights_request(&self) -> Option<WeightsRequest> {
         let weights = &self.manifest.weights;
+        if weights.folder().is_some() {
+            return Some(WeightsRequest { source: weights.source.clone()?, sha256: None, files: BTreeMap::new() });
+        }
         let source = weights.fetched()?.to_string();
         let digest = |file: &WeightsFile| (file.path.clone(), file.sha256.clone().unwrap_or_default());
         let files = weights.files.iter().map(digest).collect();
@@ -173,6 +178,7 @@ impl Content {
                     function: manifest.model.entrypoint.function().to_owned(),
                 },
                 Engine::OpenAi => EngineSpec::OpenAi { environment, command: manifest.runtime.command.clone() },
+                Engine::Native => EngineSpec::Native { environment },
             },
             memory_bytes: need.memory,
             cpu_millis: u32::try_from(need.millicpus).unwrap_or(u32::MAX), // the manifest bounds it
@@ -204,7 +210,9 @@ fn env(manifest: &Manifest) -> BTreeMap<String, String> {
     let own = manifest.env.iter().map(|(name, value)| (name.as_str().to_owned(), value.clone()));
     let libraries = manifest.logs.libraries;
     let told = (libraries != LogLevel::default()).then(|| (LOG_LEVEL.to_owned(), libraries.as_str().to_owned()));
-    own.chain(told).collect()
+    let startup = (manifest.runtime.engine == Engine::OpenAi)
+        .then(|| (STARTUP.to_owned(), manifest.timeouts.startup.as_secs_f64().to_string()));
+    own.chain(told).chain(startup).collect()
 }
 
 /// Message about a resource that a manifest requests and the operator has not granted; `list`: key of the grants.

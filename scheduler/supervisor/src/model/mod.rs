@@ -105,10 +105,19 @@ pub struct Submission {
 /// Receivers of the progress of a hand-over.
 #[derive(Debug)]
 pub struct HandOver {
-    /// Receives the instances that have requests in flight, and how many.
-    pub in_flight: oneshot::Sender<BTreeMap<InstanceId, u32>>,
+    /// Receives what is left of the model's instances.
+    pub handed: oneshot::Sender<HandedOver>,
     /// Receives each later number.
     pub updates: mpsc::Sender<InFlightUpdate>,
+}
+
+/// Instances of a scheduler that hands over.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HandedOver {
+    /// Number of requests that each still has in flight; without those that have none.
+    pub busy: BTreeMap<InstanceId, u32>,
+    /// Number of the last line of each that was written to the node's log.
+    pub logged: BTreeMap<InstanceId, u64>,
 }
 
 /// A model, one of its instances, and the number of requests that a scheduler which hands over still has in flight on it.
@@ -125,6 +134,8 @@ pub struct Adoption {
     pub content: Content,
     /// Number of requests the earlier scheduler still has in flight on it.
     pub external_requests: u32,
+    /// Number of its last line that the earlier scheduler wrote to the node's log.
+    pub logged: u64,
 }
 
 /// A command of an operator.

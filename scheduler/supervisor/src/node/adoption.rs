@@ -4,11 +4,11 @@ use super::Node;
 use super::predecessor::{PredecessorWatch, UnfinishedWork};
 use crate::model::services::instances_dir;
 use crate::model::worker_link::{self, WorkerLink};
-use crate::model::{Adoption, Message};
+use crate::model::{Adoption, HandedOver, Message};
 use omni_config::name::ModelName;
 use omni_node_protocol::id::InstanceId;
 use omni_node_protocol::instance::{ToWorker, Welcome};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -31,9 +31,8 @@ impl Predecessor {
 }
 
 impl Node {
-    /// Adopts the instances that an earlier scheduler left. `busy`: number of requests that the predecessor still has in
-    /// flight on each.
-    pub(super) async fn adopt_all(&self, busy: &BTreeMap<InstanceId, u32>) {
+    /// Adopts the instances that an earlier scheduler left. `handed`: what the predecessor has told of them.
+    pub(super) async fn adopt_all(&self, handed: &HandedOver) {
         let directory = instances_dir(&self.parts.runtime_dir);
         let Ok(entries) = std::fs::read_dir(&directory) else { return };
         let sockets: Vec<PathBuf> = entries
@@ -49,13 +48,12 @@ impl Node {
         while let Some(Ok((connected, path))) = connecting.join_next().await {
             match connected {
                 Ok((link, welcome)) => {
-                    let external_requests = busy.get(&welcome.instance).copied().unwrap_or(0);
-                    self.adopt(link, welcome, external_requests).await;
+                    self.adopt(link, welcome, handed).await;
                 }
                 Err(error) => {
                     let (socket, error) = (path.display(), omni_log::chain(&error));
                     match instance_id(&path) {
-                        Some(id) if busy.contains_key(&id) => {
+                        Some(id) if handed.busy.contains_key(&id) => {
                             tracing::warn!(%socket, error, "instance not adopted: it is ended after its requests in flight");
                             self.predecessor.foreign().insert(id);
                         }
@@ -70,7 +68,7 @@ impl Node {
         }
     }
 
-    async fn adopt(&self, link: WorkerLink, welcome: Welcome, external_requests: u32) {
+    async fn adopt(&self, link: WorkerLink, welcome: Welcome, handed: &HandedOver) {
         let Ok(name) = ModelName::try_from(welcome.model.clone()) else { return };
         if welcome.ending {
             // The worker ends it at the deadline it was given, and the launcher cleans up after it.
@@ -81,7 +79,9 @@ impl Node {
         let text = Some(welcome.note.clone()).filter(|note| !note.is_empty());
         match self.content(&name, welcome.snapshot.clone(), text) {
             Ok(content) => {
-                let adoption = Adoption { welcome, link, content, external_requests };
+                let external_requests = handed.busy.get(&welcome.instance).copied().unwrap_or(0);
+                let logged = handed.logged.get(&welcome.instance).copied().unwrap_or(0);
+                let adoption = Adoption { welcome, link, content, external_requests, logged };
                 let _ = self.add(&name).send(Message::Adopt(Box::new(adoption))).await;
             }
             Err(message) => {

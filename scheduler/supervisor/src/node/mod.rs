@@ -118,7 +118,7 @@ impl Node {
         let is_single = parts.models.single().is_some();
         // A single model returns to no other version, and the stored state of others is not touched.
         let dormant = if is_single { BTreeMap::new() } else { persisted };
-        let busy = unfinished.as_ref().map(|work| work.busy.clone()).unwrap_or_default();
+        let handed = unfinished.as_ref().map(|work| work.handed.clone()).unwrap_or_default();
         let node = Arc::new(Self {
             parts,
             launcher,
@@ -133,7 +133,7 @@ impl Node {
             found: Mutex::default(),
             predecessor: adoption::Predecessor::new(unfinished),
         });
-        node.adopt_all(&busy).await;
+        node.adopt_all(&handed).await;
         let (owner, heartbeat) = (Arc::clone(&node), node.parts.watchdog.heartbeat("the set of models"));
         heartbeat.spawn(|heartbeat| directories::follow(owner, reports, heartbeat));
         node
@@ -155,6 +155,12 @@ impl Node {
     #[must_use]
     pub fn single(&self) -> Option<&SingleModel> {
         self.parts.models.single()
+    }
+
+    /// Cards of the node, and the instances that have a place on them.
+    #[must_use]
+    pub fn gpus(&self) -> omni_control_api::Gpus {
+        self.parts.gpu.view()
     }
 
     /// State of models that outlives this scheduler.
@@ -275,7 +281,7 @@ fn connect(
     let expected = Some(Serves { models, config: parts.config.of_launcher() });
     let socket = parts.runtime_dir.join("launcher.sock");
     let heartbeat = parts.watchdog.heartbeat("the connection to the launcher");
-    let launcher = LauncherHandle::start(socket, expected, kept, parts.metrics.builds(), reports, heartbeat);
+    let launcher = LauncherHandle::start(socket, expected, kept, parts.metrics.preparations(), reports, heartbeat);
     let zygotes = launcher.clone();
     parts.capacity.set_end_zygotes(move |model| zygotes.end_zygotes(model));
     launcher

@@ -3,8 +3,8 @@
 //! Invariant: while the predecessor has not ended, this scheduler does not hand over. Requests that it forwards, and connections that it
 //! hands over, have no other destination.
 
+use crate::model::HandedOver;
 use omni_node_protocol::id::InstanceId;
-use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -17,8 +17,8 @@ const END_TIMEOUT: Duration = Duration::from_secs(45);
 pub struct UnfinishedWork {
     /// Process of the predecessor.
     pub pid: u32,
-    /// Number of requests that the predecessor still has in flight on each instance.
-    pub busy: BTreeMap<InstanceId, u32>,
+    /// Instances, as the predecessor has handed them over.
+    pub handed: HandedOver,
 }
 
 /// Watch on the predecessor's work; `None` without a predecessor.
@@ -36,8 +36,8 @@ impl PredecessorWatch {
     pub(super) fn set_in_flight(&self, instance: &InstanceId, requests: u32) {
         self.0.send_modify(|work| {
             if let Some(work) = work {
-                work.busy.insert(instance.clone(), requests);
-                work.busy.retain(|_, requests| *requests > 0);
+                work.handed.busy.insert(instance.clone(), requests);
+                work.handed.busy.retain(|_, requests| *requests > 0);
             }
         });
     }
@@ -81,7 +81,8 @@ mod tests {
     }
 
     fn work(busy: &[(&str, u32)]) -> UnfinishedWork {
-        UnfinishedWork { pid: 7, busy: busy.iter().map(|(digit, requests)| (instance(digit), *requests)).collect() }
+        let busy = busy.iter().map(|(digit, requests)| (instance(digit), *requests)).collect();
+        UnfinishedWork { pid: 7, handed: HandedOver { busy, ..HandedOver::default() } }
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,9 +2,8 @@
 //! by the takeover.
 
 use super::{Node, SuccessorHandle};
-use crate::model::{HandOver, InFlightUpdate, Message, Model};
+use crate::model::{HandOver, HandedOver, InFlightUpdate, Message, Model};
 use omni_node_protocol::id::InstanceId;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,6 +13,8 @@ use tokio::sync::{mpsc, oneshot};
 const NOT_READY: &str = "the node is not ready: it starts, ends, is being taken over, or misses its launcher";
 const NOT_PERSISTED: &str = "the state of models cannot be written, and the next scheduler would not have it: see the log for the \
                          reason, most likely a full disk, and try again when it is gone";
+/// Instances whose logged lines a successor is told of: they are in one message. The lines of others are written again.
+const LOGGED: usize = 2048;
 /// Longest wait of requests for a successor to serve.
 const SUCCESSOR_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -29,22 +30,26 @@ pub enum Ownership {
 }
 
 impl Node {
-    /// Releases launcher and workers for another scheduler. Returns the instances that still have requests of this one,
-    /// and how many; `updates` receives each later number.
-    pub async fn release(&self, updates: &mpsc::Sender<InFlightUpdate>) -> BTreeMap<InstanceId, u32> {
+    /// Releases launcher and workers for another scheduler. Returns what it has to know of the instances; `updates` receives
+    /// each later number of requests in flight.
+    pub async fn release(&self, updates: &mpsc::Sender<InFlightUpdate>) -> HandedOver {
         self.handed_over.store(true, Ordering::Release);
         self.launcher.detach();
         let mut replies = Vec::new();
         for model in self.models() {
-            let (in_flight, reply) = oneshot::channel();
-            if model.send(Message::HandOver(HandOver { in_flight, updates: updates.clone() })).await {
+            let (handed, reply) = oneshot::channel();
+            if model.send(Message::HandOver(HandOver { handed, updates: updates.clone() })).await {
                 replies.push(reply);
             }
         }
         // Instances that could not be adopted have an unknown number of requests.
-        let mut all: BTreeMap<InstanceId, u32> = self.predecessor.foreign().iter().map(|id| (id.clone(), 1)).collect();
+        let busy = self.predecessor.foreign().iter().map(|id| (id.clone(), 1)).collect();
+        let mut all = HandedOver { busy, ..HandedOver::default() };
         for reply in replies {
-            all.extend(reply.await.unwrap_or_default());
+            let HandedOver { busy, logged } = reply.await.unwrap_or_default();
+            all.busy.extend(busy);
+            let room = LOGGED.saturating_sub(all.logged.len());
+            all.logged.extend(logged.into_iter().take(room));
         }
         all
     }
@@ -58,7 +63,7 @@ impl Node {
         self.predecessor.watch.wait_for_end().await.map_err(|unfinished| {
             let is_busy = |model: &&Arc<Model>| {
                 let instances = model.view().instances;
-                instances.iter().any(|instance| unfinished.busy.keys().any(|id| id.as_str() == instance.id))
+                instances.iter().any(|instance| unfinished.handed.busy.keys().any(|id| id.as_str() == instance.id))
             };
             let models: Vec<String> =
                 self.models().iter().filter(is_busy).map(|model| model.name.to_string()).collect();

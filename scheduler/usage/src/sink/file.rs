@@ -5,9 +5,18 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+/// Checks that the file can be written, and makes it where it is missing.
+pub(super) fn check(path: &Path) -> io::Result<()> {
+    open(path).map(drop)
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).append(true).create(true).mode(0o640).open(path)
+}
+
 /// Appends lines, and flushes them to the disk.
 pub(super) fn append(path: &Path, lines: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o640).open(path)?;
+    let mut file = open(path)?;
     if !ends_a_line(&mut file)? {
         file.write_all(b"\n")?; // half a batch of a process that was killed: it comes again
     }

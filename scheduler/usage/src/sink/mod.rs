@@ -46,6 +46,17 @@ pub enum UsageSink {
 }
 
 impl UsageSink {
+    /// Checks that this process may write to a file; a server is asked with the first batch.
+    ///
+    /// # Errors
+    /// The file, and why it cannot be written.
+    pub fn check(&self) -> Result<(), String> {
+        match self {
+            Self::File(path) => file::check(path).map_err(|error| format!("{}: {error}", path.display())),
+            Self::Http(_) => Ok(()),
+        }
+    }
+
     /// Delivers lines of records. They are acknowledged when this returns.
     fn deliver(&self, lines: &[u8]) -> Result<(), String> {
         match self {

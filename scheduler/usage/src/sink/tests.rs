@@ -49,6 +49,16 @@ fn server(statuses: Vec<&'static str>) -> (String, mpsc::Receiver<(String, Vec<u
 }
 
 #[test]
+fn a_file_that_cannot_be_written_is_known_before_there_are_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("usage.jsonl");
+    UsageSink::File(path.clone()).check().unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"");
+    let error = UsageSink::File(dir.path().join("none/usage.jsonl")).check().unwrap_err();
+    assert!(error.contains("none/usage.jsonl: No such file"), "{error}");
+}
+
+#[test]
 fn a_batch_has_whole_records_alone() {
     let dir = tempfile::tempdir().unwrap();
     let mut text = lines(0..2);

@@ -27,14 +27,20 @@ impl JobsRequest<'_> {
     }
 
     pub(super) async fn batch(&self, id: BatchId) -> Result<Response<AnswerBody>, Failure> {
+        self.respond(&object(self.find(id).await?))
+    }
+
+    /// Batch of this API.
+    async fn find(&self, id: BatchId) -> Result<Batch, Failure> {
         let batch = self.store.batch(self.scope(), id).await.map_err(|error| failure(&error, "id"))?;
-        if matches!(batch.form, Form::WorkersAi { .. }) {
-            return Err(Failure::NoSuchJob("batch")); // of the other API
+        match batch.form {
+            Form::OpenAi { .. } => Ok(batch),
+            Form::WorkersAi { .. } => Err(Failure::NoSuchJob("batch")),
         }
-        self.respond(&object(batch))
     }
 
     pub(super) async fn cancel(&self, id: BatchId) -> Result<Response<AnswerBody>, Failure> {
+        self.find(id).await?;
         let batch = self.store.cancel(self.scope(), id, now()).await.map_err(|error| failure(&error, "id"))?;
         self.respond(&object(batch))
     }

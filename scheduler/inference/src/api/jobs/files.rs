@@ -2,7 +2,7 @@
 
 use super::{JobsRequest, failure, file_id, now};
 use crate::answer::{AnswerBody, AnswerStream};
-use crate::file_body::{FileBody, READ_TIMEOUT};
+use crate::file_body::{FileBody, LEAVING, READ_TIMEOUT};
 use hyper::Response;
 use hyper::body::Body;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
@@ -106,11 +106,12 @@ impl JobsRequest<'_> {
 
     pub(super) async fn content(&self, id: FileId) -> Result<Response<AnswerBody>, Failure> {
         let found = self.store.content(self.scope(), id, now()).await;
-        let (info, file) = found.map_err(|error| failure(&error, "id"))?;
-        let body = AnswerStream::File(FileBody::new(file, info.bytes));
+        let (info, content) = found.map_err(|error| failure(&error, "id"))?;
+        let body = AnswerStream::File(FileBody::new(content, info.bytes));
         let mut response = Response::new(AnswerBody::Stream(Box::new(body)));
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-        response.extensions_mut().insert(ReadDeadline { at: Instant::now() + READ_TIMEOUT, permit: None });
+        let at = Instant::now() + READ_TIMEOUT;
+        response.extensions_mut().insert(ReadDeadline { at, after_end: Some(LEAVING), permit: None });
         Ok(response)
     }
 }

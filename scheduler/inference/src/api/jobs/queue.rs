@@ -8,11 +8,13 @@ use crate::state::RunApi;
 use crate::submission::Caller;
 use bytes::Bytes;
 use hyper::Response;
+use hyper::header::{CONTENT_TYPE, HeaderMap};
 use omni_body::{BodyKind, BodyPermit, RequestBody};
 use omni_jobs::{Batch, BatchId, Form, ItemReport, JobError, JobStore, Scope, Status};
 use omni_request_error::Failure;
 use omni_workers_ai::{
-    QueueAnswer, QueueAnswers, QueueRequest, QueueUsage, Queued, asks_for_queue, polled_id, queue_answer, queue_request,
+    QueueAnswer, QueueAnswers, QueueRequest, QueueUsage, Queued, asks_for_queue, code_of_item, no_queue, not_json,
+    polled_id, queue_answer, queue_request,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -38,13 +40,16 @@ pub(crate) async fn serve(
     model: &str,
     body: &RequestBody,
 ) -> Result<Option<Response<AnswerBody>>, Failure> {
-    if api.jobs().is_none() || caller.parts.extensions.get::<BatchItem>().is_some() {
+    if caller.parts.extensions.get::<BatchItem>().is_some() {
         return Ok(None);
     }
-    let (owner, is_queued) = (owner(caller.holder), asks_for_queue(caller.parts.uri.query()));
+    let (owner, is_queued) = (owner(caller.holder), asks_for_queue(caller.parts.uri.query())?);
+    if api.jobs().is_none() {
+        return if is_queued { Err(no_queue().into()) } else { Ok(None) };
+    }
     let json = match body {
         RequestBody::Collected(BodyKind::Json, json) => json,
-        _ if is_queued => return Err(Failure::BadRequest("queued requests are JSON".to_owned())),
+        _ if is_queued => return Err(not_json(&media(&caller.parts.headers)).into()),
         _ => return Ok(None),
     };
     let share = api.arrivals.share(caller.holder.map(|holder| &**holder));
@@ -83,6 +88,12 @@ pub(crate) async fn serve(
             poll(&store, batch).await
         }
     }
+}
+
+/// Media types of a body.
+fn media(headers: &HeaderMap) -> String {
+    let types = headers.get_all(CONTENT_TYPE).iter().map(|media| String::from_utf8_lossy(media.as_bytes()));
+    types.collect::<Vec<_>>().join(", ")
 }
 
 /// Answers of queued requests, or their state before. `memory`: for what is held until the answer is sent.
@@ -217,7 +228,7 @@ fn parts(body: &RawValue) -> (Option<&RawValue>, Option<Cow<'_, RawValue>>) {
 }
 
 fn error(code: &str, message: &str) -> Option<Box<RawValue>> {
-    serde_json::value::to_raw_value(&[json!({ "code": code, "message": message })]).ok()
+    serde_json::value::to_raw_value(&[json!({ "code": code_of_item(code), "message": message, "type": code })]).ok()
 }
 
 #[cfg(test)]
@@ -255,9 +266,9 @@ mod tests {
              "errors": [{"code": 5004, "message": "no"}]},
             {"id": 2, "result": "plain", "success": true, "external_reference": null},
             {"id": 3, "result": null, "success": false, "external_reference": null,
-             "errors": [{"code": "batch_expired", "message": "late"}]},
+             "errors": [{"code": 3007, "message": "late", "type": "batch_expired"}]},
             {"id": 4, "result": null, "success": false, "external_reference": null,
-             "errors": [{"code": "not_executed", "message": "the request was not executed"}]},
+             "errors": [{"code": 3040, "message": "the request was not executed", "type": "not_executed"}]},
         ]);
         assert_eq!(answers, expected);
     }
@@ -268,7 +279,7 @@ mod tests {
         let mut reports = [0, 1, 2].map(|item| report(item, "7", true, Some(result)));
         reports[2] = ItemReport { result: None, left_out: true, ..reports[2].clone() };
         let answers = listed(result.len() as u64 + 2, &reports);
-        let seen = |at: usize| (answers[at]["success"].clone(), answers[at]["errors"][0]["code"].clone());
+        let seen = |at: usize| (answers[at]["success"].clone(), answers[at]["errors"][0]["type"].clone());
         assert_eq!(seen(0), (json!(true), Value::Null));
         assert_eq!(seen(1), (json!(false), json!("result_too_long")));
         assert_eq!(seen(2), (json!(false), json!("result_too_long")));

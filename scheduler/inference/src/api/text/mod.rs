@@ -23,6 +23,7 @@ use crate::trace::operation;
 use bytes::{Bytes, BytesMut};
 use hyper::Response;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use omni_answer::AnswerText;
 use omni_body::{BodyKind, BodyPermit, RequestBody};
 use omni_config::manifest::{Capability, Kind, Render};
 use omni_engine_client::AnswerContent;
@@ -111,7 +112,7 @@ impl TextRequest<'_> {
             let mut response = Response::new(AnswerBody::Stream(Box::new(AnswerStream::Generation(body))));
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
             response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-            response.extensions_mut().insert(ReadDeadline { at: deadline, permit: None });
+            response.extensions_mut().insert(ReadDeadline { at: deadline, after_end: None, permit: None });
             response
         } else {
             let Some((completion, permit)) = collect(&mut generation, &model.body_budget).await? else {
@@ -210,13 +211,13 @@ impl TextRequest<'_> {
     /// Checks that the model can honour the request.
     fn check(&self) -> Result<(), Failure> {
         check_kind(self.model, self.content, Kind::TextGeneration)?;
-        let capabilities: Capabilities = self.content.manifest.generation.honours.iter().copied().collect();
+        let capabilities: Capabilities = self.content.manifest.honours().iter().copied().collect();
         capabilities.check(&self.request)?;
         Ok(check_values(&self.request)?)
     }
 
     fn has(&self, capability: Capability) -> bool {
-        self.content.manifest.generation.honours.contains(&capability)
+        self.content.manifest.honours().contains(&capability)
     }
 
     /// Checks that a schema is one. Returns the form that the node has to keep: the engine does not.
@@ -224,7 +225,7 @@ impl TextRequest<'_> {
         match &self.request.format {
             ResponseFormat::Text => Ok(None),
             format => {
-                let capabilities: Capabilities = self.content.manifest.generation.honours.iter().copied().collect();
+                let capabilities: Capabilities = self.content.manifest.honours().iter().copied().collect();
                 let format = Arc::new(format.clone());
                 let schema = Arc::clone(&format);
                 text_model.aside.clone().run(move || Validator::new(&schema).map(drop)).await??;
@@ -281,7 +282,8 @@ impl TextRequest<'_> {
                 let calls = EngineCalls::new(prompt, self.codec.has_calls(), id_seed);
                 let offers_tools = matches!(prompt, Prompt::Chat(chat) if chat.offers_tools());
                 let times_tools = offers_tools && self.caller.trace.is_recorded();
-                choices.push(Choice::new(submitted, OutputGuard::new(limits), parser, (calls, times_tools)));
+                let text = AnswerText::new(OutputGuard::new(limits), parser);
+                choices.push(Choice::new(submitted, text, (calls, times_tools)));
             }
         }
         Ok(choices)

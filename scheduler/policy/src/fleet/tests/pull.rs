@@ -44,6 +44,40 @@ fn a_held_model_is_pulled_and_stays_held() {
 }
 
 #[test]
+fn a_stop_ends_a_pull() {
+    for is_held in [false, true] {
+        let mut table = Table::new(settings());
+        if is_held {
+            table.feed(Event::Stop);
+        }
+        table.feed(Event::Pull);
+        assert_eq!(table.feed(Event::Stop), [Action::CancelPreparation(OLD), Action::RefuseWaiting], "{is_held}");
+        assert_eq!(table.fleet.start_state(OLD), Some(StartState::Unprepared));
+        assert_eq!(table.feed(Event::Pull), [Action::Prepare(OLD)], "the next one begins anew");
+    }
+}
+
+#[test]
+fn a_preparation_that_fails_is_no_death_and_starts_nothing() {
+    for (permanent, is_pulled) in [(false, true), (true, true), (false, false), (true, false)] {
+        let mut table = Table::new(settings());
+        let asked = table.feed(if is_pulled { Event::Pull } else { Event::Demand });
+        assert_eq!(asked, [Action::Prepare(OLD)]);
+        let next = table.feed(Event::PrepareFailed { generation: OLD, permanent });
+        assert_eq!(next.contains(&Action::Prepare(OLD)), !permanent, "{next:?}");
+        table.feed(Event::PrepareFailed { generation: OLD, permanent });
+        assert_eq!((table.fleet.deaths(), table.fleet.failures()), (0, if permanent { 1 } else { 2 }));
+        // Retries belong to requests: a pull is over, and brings up no instance.
+        let later = table.at(100, Event::Tick);
+        assert_eq!(
+            later.contains(&Action::Prepare(OLD)),
+            !permanent && !is_pulled,
+            "{permanent} {is_pulled}: {later:?}"
+        );
+    }
+}
+
+#[test]
 fn a_pull_ends_with_its_content() {
     let mut table = Table::new(settings());
     table.feed(Event::Pull);

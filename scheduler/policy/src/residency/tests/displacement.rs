@@ -201,6 +201,13 @@ fn a_placement_waits_at_most_the_longest_wait() {
     assert_eq!(node.place_with(ASKER, 5, GpuMode::Unified, if_idle(&[InstanceKey(1)])), []);
     node.feed(&Event::Gone { instance: ASKER });
     assert!(node.policy.pending_placements().is_empty());
+
+    // An instance that turns out to run needs no place any more.
+    let mut node = full(&[unified(10)]);
+    assert_eq!(node.place_with(ASKER, 5, GpuMode::Unified, if_idle(&[InstanceKey(1)])), []);
+    let (card, mode) = (Some(CardIndex(0)), GpuMode::Unified);
+    node.feed(&Event::Adopted { instance: ASKER, card, limit: 5 * GIB, mode, ready: true });
+    assert!(node.policy.pending_placements().is_empty());
 }
 
 #[test]

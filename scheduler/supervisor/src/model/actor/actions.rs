@@ -72,7 +72,10 @@ impl ModelActor {
         match command {
             AdminCommand::Pull => self.event(Event::Pull),
             AdminCommand::Start => self.event(Event::Start),
-            AdminCommand::Stop => self.event(Event::Stop),
+            AdminCommand::Stop => {
+                self.event(Event::Stop);
+                self.cancel_earlier_preparations();
+            }
             AdminCommand::Restart => self.event(Event::Restart),
             AdminCommand::RollBack(to) => return self.roll_back(to.as_deref()),
         }

@@ -5,7 +5,7 @@ use crate::clock::unix_ms;
 use crate::model::Message;
 use omni_config::Foreign;
 use omni_control_api as api;
-use omni_launcher_client::ModelEvent;
+use omni_launcher_client::{LauncherError, ModelEvent};
 use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
 use omni_node_protocol::launcher::{BuildStage, Holder, WeightsStage};
 use omni_policy::Generation;
@@ -19,12 +19,11 @@ impl ModelActor {
     /// Requests the environment of a generation.
     pub(super) fn prepare(&mut self, generation: Generation) {
         let Some(info) = self.generations.get_mut(generation) else { return };
-        info.prepare_requested_at = self.now;
-        info.build_log.clear();
-        info.forget_stages();
+        info.begin_preparation(self.now);
         let Some(mailbox) = mailbox(&self.inbox) else { return };
         let request = info.content.environment_request(&self.model.name);
         if let Err(error) = self.services.launcher.prepare(request, &mailbox) {
+            info.end_preparation(api::Preparation::Failed);
             info.message = Some(error.to_string());
             self.event(Event::LauncherUnavailable { generation, instance: None });
         }
@@ -33,10 +32,18 @@ impl ModelActor {
     /// Cancels the request for the environment of a generation.
     pub(super) fn cancel_preparation(&mut self, generation: Generation) {
         let Some(info) = self.generations.get_mut(generation) else { return };
-        info.forget_stages();
+        info.give_up_preparation();
         if let Some(mailbox) = mailbox(&self.inbox) {
             self.services.launcher.cancel_preparation(&self.model.name, &info.content.snapshot, &mailbox);
         }
+    }
+
+    /// Cancels what an earlier scheduler may have requested: the launcher, which goes on over an upgrade, may still build
+    /// or fetch it.
+    pub(super) fn cancel_earlier_preparations(&mut self) {
+        let unknown = self.generations.iter().filter(|(_, info)| info.preparation.is_none());
+        let unknown: Vec<_> = unknown.map(|(generation, _)| generation).collect();
+        unknown.into_iter().for_each(|generation| self.cancel_preparation(generation));
     }
 
     /// Handles an event of the launcher.
@@ -54,7 +61,7 @@ impl ModelActor {
             ModelEvent::StartFailed(id, message) => self.on_start_failed(&id, message),
             ModelEvent::WorkerExited(id, cause) => self.on_worker_exited(&id, cause),
             ModelEvent::Lost => {
-                self.generations.forget_builds();
+                self.generations.end_preparations(&LauncherError::Silent.to_string());
                 self.event(Event::LauncherLost);
             }
         }
@@ -67,8 +74,9 @@ impl ModelActor {
             self.model.metrics.prepare.observe(time.as_secs_f64());
             info.prepared = Some((info.prepare_requested_at, self.now));
             info.environment = Some(environment);
-            info.forget_stages();
+            info.end_preparation(api::Preparation::Done);
         }
+        self.versions.on_prepared(snapshot);
         self.event(Event::Prepared(generation));
     }
 
@@ -82,8 +90,9 @@ impl ModelActor {
     ) {
         let Some(generation) = self.generations.find(snapshot) else { return };
         if let Some(info) = self.generations.get_mut(generation) {
+            self.versions.on_prepare_failed(snapshot, &message);
             info.message = Some(message);
-            info.forget_stages();
+            info.end_preparation(api::Preparation::Failed);
         }
         self.event(match after {
             Some(after) => Event::PrepareTimedOut { generation, after },
@@ -98,14 +107,14 @@ impl ModelActor {
             let holders = names(holders);
             tracing::info!(model = %self.model.name, ?kind, holders, "waits for a place to build its environment");
         }
-        info.build = Some(stage);
+        info.on_build(stage);
         self.publish();
     }
 
     fn on_weights_stage(&mut self, snapshot: &SnapshotDigest, stage: WeightsStage) {
         let Some(generation) = self.generations.find(snapshot) else { return };
         let Some(info) = self.generations.get_mut(generation) else { return };
-        info.weights = Some(stage);
+        info.on_weights(stage);
         self.publish();
     }
 

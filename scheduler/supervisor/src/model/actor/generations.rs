@@ -3,6 +3,7 @@
 //! Invariant: a digest has one number for as long as it is known, and a number is never given twice.
 
 use crate::model::content::Content;
+use omni_control_api::{Preparation, Prepared};
 use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
 use omni_node_protocol::launcher::{BuildKind, BuildStage, WeightsStage};
 use omni_policy::{Generation, Moment};
@@ -21,6 +22,8 @@ pub(super) struct GenerationInfo {
     pub(super) prepare_requested_at: Moment,
     /// Request for the environment, and the moment at which it was there, if this scheduler has waited for it.
     pub(super) prepared: Option<(Moment, Moment)>,
+    /// How the last request for it went.
+    pub(super) preparation: Option<Preparation>,
     /// Reason why its instances do not do well.
     pub(super) message: Option<String>,
     /// Reason why its last instance got no capacity; `None` once one got some.
@@ -29,6 +32,10 @@ pub(super) struct GenerationInfo {
     pub(super) build: Option<BuildStage>,
     /// Stage of fetching its weights.
     pub(super) weights: Option<WeightsStage>,
+    /// The environment was built for the last request for it.
+    built: bool,
+    /// Bytes of the weights that were on the node when that request began to fetch them, and that were in the end.
+    fetched: Option<(u64, u64)>,
     /// Newest lines of that build.
     pub(super) build_log: VecDeque<String>,
 }
@@ -53,10 +60,13 @@ impl Generations {
             environment: None,
             prepare_requested_at: now,
             prepared: None,
+            preparation: None,
             message: None,
             shortage: None,
             build: None,
             weights: None,
+            built: false,
+            fetched: None,
             build_log: VecDeque::new(),
         };
         self.known.insert(generation, info);
@@ -92,9 +102,15 @@ impl Generations {
         }
     }
 
-    /// Forgets the stages of builds and downloads: the launcher is lost.
-    pub(super) fn forget_builds(&mut self) {
-        self.known.values_mut().for_each(GenerationInfo::forget_stages);
+    /// Ends preparations whose results will not come: the launcher is lost.
+    pub(super) fn end_preparations(&mut self, reason: &str) {
+        for info in self.known.values_mut() {
+            (info.build, info.weights) = (None, None);
+            if info.preparation == Some(Preparation::Underway) {
+                info.preparation = Some(Preparation::Failed);
+                info.message = Some(reason.to_owned());
+            }
+        }
     }
 
     /// Removes a generation of which nothing is left.
@@ -110,9 +126,44 @@ impl GenerationInfo {
         wait.or_else(|| self.weights.map(weights_progress)).or_else(|| self.message.clone())
     }
 
-    /// Forgets how far its preparation is: that has ended, or begins.
-    pub(super) fn forget_stages(&mut self) {
-        (self.build, self.weights) = (None, None);
+    /// Begins its preparation: nothing is known of its build and its weights yet.
+    pub(super) fn begin_preparation(&mut self, now: Moment) {
+        (self.build, self.weights, self.preparation) = (None, None, Some(Preparation::Underway));
+        (self.built, self.fetched) = (false, None);
+        self.prepare_requested_at = now;
+        self.build_log.clear();
+    }
+
+    /// Takes the stage of its build.
+    pub(super) fn on_build(&mut self, stage: BuildStage) {
+        self.built |= matches!(stage, BuildStage::Runs { .. });
+        self.build = Some(stage);
+    }
+
+    /// Takes the stage of fetching its weights.
+    pub(super) fn on_weights(&mut self, stage: WeightsStage) {
+        if let WeightsStage::Fetches { done, .. } = stage {
+            let (before, until) = self.fetched.unwrap_or((done, done));
+            self.fetched = Some((before, until.max(done)));
+        }
+        self.weights = Some(stage);
+    }
+
+    /// Work of its last preparation, once it is done.
+    pub(super) fn work(&self) -> Option<Prepared> {
+        let (from, until) = self.prepared.filter(|_| self.preparation == Some(Preparation::Done))?;
+        let fetched_bytes = self.fetched.map_or(0, |(before, until)| until.saturating_sub(before));
+        Some(Prepared { seconds: until.saturating_sub(from).as_secs_f64(), fetched_bytes, built: self.built })
+    }
+
+    /// Ends its preparation.
+    pub(super) fn end_preparation(&mut self, end: Preparation) {
+        (self.build, self.weights, self.preparation) = (None, None, Some(end));
+    }
+
+    /// Gives its preparation up: nothing needs it any more.
+    pub(super) fn give_up_preparation(&mut self) {
+        (self.build, self.weights, self.preparation) = (None, None, None);
     }
 
     /// Appends a line of its build; the oldest are dropped.
@@ -181,6 +232,31 @@ mod tests {
         generations.forget(second);
         assert_eq!(generations.find(&content("2").snapshot), None);
         assert_eq!(generations.register(content("2"), Moment::ZERO).0, Generation(3));
+    }
+
+    #[test]
+    fn the_work_of_a_preparation_is_its_own() {
+        let mut generations = Generations::default();
+        let (generation, _) = generations.register(content("1"), Moment::ZERO);
+        let info = generations.get_mut(generation).unwrap();
+        let at = Moment::from_secs;
+        let end = |info: &mut GenerationInfo, end| {
+            info.prepared = Some((info.prepare_requested_at, at(end)));
+            info.end_preparation(Preparation::Done);
+        };
+        info.begin_preparation(at(10));
+        for done in [30, 50, 20, 100] {
+            info.on_weights(WeightsStage::Fetches { done, total: 100 });
+        }
+        info.on_build(BuildStage::Runs { kind: BuildKind::Wheels });
+        assert_eq!(info.work(), None, "it is not done");
+        end(info, 14);
+        assert_eq!(info.work(), Some(Prepared { seconds: 4.0, fetched_bytes: 70, built: true }));
+        info.begin_preparation(at(20));
+        assert_eq!(info.work(), None);
+        info.on_weights(WeightsStage::Waits);
+        end(info, 20);
+        assert_eq!(info.work(), Some(Prepared { seconds: 0.0, fetched_bytes: 0, built: false }));
     }
 
     #[test]

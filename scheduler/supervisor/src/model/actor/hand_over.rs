@@ -6,11 +6,10 @@
 //! to the next scheduler. Nothing is decided here any more, and no command is sent.
 
 use super::{Mode, ModelActor};
-use crate::model::{HandOver, InFlightUpdate, Message};
+use crate::model::{HandOver, HandedOver, InFlightUpdate, Message};
 use omni_engine_client::Unanswered;
 use omni_node_protocol::id::InstanceId;
 use omni_policy::InstanceNumber;
-use std::collections::BTreeMap;
 
 impl ModelActor {
     /// Begins the hand-over: from now on only requests in flight go on.
@@ -19,19 +18,21 @@ impl ModelActor {
             return; // it has no requests, which the dropped sender says
         }
         self.mode = Mode::HandingOver(hand_over.updates);
-        let mut in_flight = BTreeMap::new();
+        let mut handed = HandedOver::default();
         self.for_each_instance(|actor, number| {
             let requests = actor.in_flight_of(number);
             let Some(instance) = actor.instances.get_mut(number) else { return };
+            let id = instance.id.clone();
             if let Some(worker) = instance.worker_mut() {
+                handed.logged.insert(id.clone(), worker.log_seen());
                 worker.disconnect(); // a worker has one scheduler
             }
             instance.load.reported = requests;
             if requests > 0 {
-                in_flight.insert(instance.id.clone(), requests);
+                handed.busy.insert(id, requests);
             }
         });
-        let _ = hand_over.in_flight.send(in_flight);
+        let _ = hand_over.handed.send(handed);
     }
 
     /// Requests in flight on an instance, those of the previous scheduler included.

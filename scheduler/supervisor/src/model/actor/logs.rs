@@ -12,7 +12,8 @@ use omni_node_protocol::instance::{LogLine, LogStream, ToWorker};
 use omni_policy::InstanceNumber;
 
 impl ModelActor {
-    pub(super) fn log(&self, number: InstanceNumber, id: &InstanceId, line: LogLine) {
+    /// Takes a line of an instance. `is_logged`: the node's log has it, by an earlier scheduler.
+    pub(super) fn log(&self, number: InstanceNumber, id: &InstanceId, line: LogLine, is_logged: bool) {
         let stream = match line.stream {
             LogStream::Stdout => "stdout",
             LogStream::Stderr => "stderr",
@@ -25,6 +26,7 @@ impl ModelActor {
         let request = request_id.map(str::to_owned);
         let (model, message) = (&self.model.name, Foreign(message));
         match level {
+            _ if is_logged => {}
             Level::Error => {
                 tracing::error!(target: omni_log::MODEL, %model, %instance, request_id, stream, "{message}");
             }

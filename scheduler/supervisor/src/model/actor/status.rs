@@ -206,6 +206,8 @@ impl ModelActor {
             state: self.state_of_generation(generation),
             message: info.reason(),
             retry_in_seconds: self.retry_in(generation).map(|time| time.as_secs_f64()),
+            preparation: info.preparation,
+            prepared: info.work(),
         };
         serving_first.chain(newest_first).map(view).collect()
     }

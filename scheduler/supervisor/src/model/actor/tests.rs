@@ -4,12 +4,12 @@ use crate::clock::Clock;
 use crate::metrics::NodeMetrics;
 use crate::model::content::Content;
 use crate::model::services::ModelServices;
-use crate::model::{self, AdminCommand, Message, Model, actor};
+use crate::model::{self, AdminCommand, Message, Model, View, actor};
 use omni_body::{BodyBudget, BodyMetrics};
 use omni_capacity::CapacityMetrics;
 use omni_config::name::ModelName;
 use omni_config::node::NodeConfig;
-use omni_control_api::State;
+use omni_control_api::{Generation, Preparation, State};
 use omni_gpu::{Decision, GpuMetrics};
 use omni_launcher_client as launcher;
 use omni_launcher_client::ModelEvent;
@@ -17,7 +17,7 @@ use omni_node_protocol::exit::ExitCause;
 use omni_node_protocol::id::{EnvironmentKey, SnapshotDigest};
 use omni_node_protocol::launcher::{GpuMode, GpuSpec, ToLauncher};
 use omni_policy::residency::InstanceKey;
-use omni_store::{PersistedState, StateStore, Version};
+use omni_store::{PersistedState, StateStore, Unprepared, Version};
 use omni_task::Watchdog;
 use prometheus_client::registry::Registry;
 use std::sync::Arc;
@@ -94,6 +94,56 @@ async fn an_unreachable_instance_holds_its_gpu_memory_until_it_is_gone() {
     model.send(Message::Launcher(ModelEvent::WorkerExited(start.instance, ExitCause::WorkerLost))).await;
     assert!(matches!(next(&mut requests).await, ToLauncher::Prepare { .. }), "the next try");
     assert_eq!(residency.heard(), ["Gone"]);
+}
+
+/// A pull is waited for by how the preparation goes: the state of a held model says nothing of it.
+#[tokio::test]
+async fn the_preparation_of_a_held_model_is_shown_to_its_end() {
+    let persisted = PersistedState { held: true, ..PersistedState::default() };
+    let Fixture { model, mut requests, config, .. } = fixture(persisted);
+    let snapshot = digest("0");
+    let content = Content::parse(&model.name, snapshot.clone(), None, &config).unwrap();
+    model.send(Message::Content(Ok(Box::new(content)))).await;
+    let prepared = || ModelEvent::Prepared(snapshot.clone(), EnvironmentKey::parse(&"0".repeat(64)).unwrap());
+    let failed = || {
+        let (message, permanent) = ("it answers 403".to_owned(), true);
+        ModelEvent::PrepareFailed { snapshot: snapshot.clone(), message, permanent, after: None }
+    };
+    let ends = [
+        (failed(), Preparation::Failed, Some("it answers 403")),
+        (ModelEvent::Lost, Preparation::Failed, Some("the launcher does not answer")),
+        (prepared(), Preparation::Done, None),
+    ];
+    for (event, end, why) in ends {
+        let (answer, answered) = oneshot::channel();
+        model.send(Message::Command(AdminCommand::Pull, answer)).await;
+        let taken = answered.await.unwrap().unwrap();
+        assert_eq!((taken.state, taken.held), (State::Stopped, true));
+        assert_eq!(taken.generations[0].preparation, Some(Preparation::Underway));
+        assert!(matches!(next(&mut requests).await, ToLauncher::Prepare { .. }));
+        model.send(Message::Launcher(event)).await;
+        let is_end = |generation: &Generation| generation.preparation == Some(end);
+        let mut views = model.subscribe();
+        let view = views.wait_for(|view| view.now().generations.iter().any(is_end)).await.unwrap().now();
+        let message = view.generations[0].message.clone().unwrap_or_default();
+        assert!(why.is_none_or(|why| message.starts_with(why)), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn why_a_version_could_not_be_prepared_is_shown_by_the_next_scheduler() {
+    let unprepared = Unprepared::new(digest("0"), "it answers 403");
+    let state = PersistedState { unprepared: Some(unprepared), ..PersistedState::default() };
+    let Fixture { model, requests: _requests, config, .. } = fixture(state);
+    let content = |digit| Box::new(Content::parse(&model.name, digest(digit), None, &config).unwrap());
+    for (digit, message) in [("0", Some("it answers 403")), ("1", None)] {
+        model.send(Message::Content(Ok(content(digit)))).await;
+        let version = digest(digit).to_string();
+        let mut views = model.subscribe();
+        let is_seen = |view: &View| view.now().generations.iter().any(|generation| generation.version == version);
+        let view = views.wait_for(is_seen).await.unwrap().now();
+        assert_eq!((view.state, view.message.as_deref()), (State::Stopped, message));
+    }
 }
 
 #[tokio::test]

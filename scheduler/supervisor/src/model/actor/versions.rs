@@ -13,7 +13,7 @@ use omni_node_protocol::id::SnapshotDigest;
 use omni_policy::Generation;
 use omni_policy::fleet::Event;
 use omni_policy::versions::{self, Known, RollbackRefusal};
-use omni_store::{PersistedState, Pin, Version};
+use omni_store::{PersistedState, Pin, Unprepared, Version};
 use std::sync::Arc;
 
 /// Versions of a model.
@@ -78,6 +78,22 @@ impl Versions {
         self.persisted != self.stored
     }
 
+    /// Forgets why a version could not be prepared.
+    pub(super) fn on_prepared(&mut self, snapshot: &SnapshotDigest) {
+        self.persisted.unprepared.take_if(|unprepared| unprepared.snapshot == *snapshot);
+    }
+
+    /// Records why a version cannot be prepared: the next scheduler, which tries it only when it is needed, shows it.
+    pub(super) fn on_prepare_failed(&mut self, snapshot: &SnapshotDigest, message: &str) {
+        self.persisted.unprepared = Some(Unprepared::new(snapshot.clone(), message));
+    }
+
+    /// Why a version could not be prepared at the last attempt.
+    fn unprepared(&self, snapshot: &SnapshotDigest) -> Option<String> {
+        let unprepared = self.persisted.unprepared.as_ref();
+        unprepared.filter(|unprepared| unprepared.snapshot == *snapshot).map(|unprepared| unprepared.message.clone())
+    }
+
     /// Records that a content was ready.
     fn record(&mut self, content: &Content, unix_ms: u64) {
         self.persisted.record_ready(Version {
@@ -122,7 +138,7 @@ impl ModelActor {
             self.fall_back(&version);
         }
         match pinned.filter(|_| is_pinned).map_or(content, Ok) {
-            Ok(content) => self.aim_at(content),
+            Ok(content) => self.aim_at(content, is_first_report),
             Err(_) => self.event(Event::UnservableContent),
         }
     }
@@ -151,10 +167,12 @@ impl ModelActor {
         }
     }
 
-    fn aim_at(&mut self, content: Content) {
+    /// `is_first_report`: what became of the content in an earlier scheduler holds until it is tried again.
+    fn aim_at(&mut self, content: Content, is_first_report: bool) {
         let was_ready = self.versions.was_ready(&content.snapshot);
+        let known = self.versions.unprepared(&content.snapshot).filter(|_| is_first_report);
         let (generation, content) = self.generations.register(content, self.now);
-        self.generations.set_message(generation, None);
+        self.generations.set_message(generation, known);
         self.event(Event::Content { generation, settings: content.settings(), was_ready });
     }
 
@@ -277,6 +295,19 @@ mod tests {
         assert!(!versions.update(false, 0));
         versions.record(&content("1"), 1);
         assert!(versions.update(false, 0));
+    }
+
+    #[test]
+    fn why_a_version_cannot_be_prepared_is_stored_until_it_is() {
+        let mut versions = Versions::new(PersistedState::default());
+        let (one, other) = (content("1").snapshot.clone(), content("2").snapshot.clone());
+        versions.on_prepare_failed(&one, &"ü".repeat(3000));
+        assert!(versions.update(false, 0));
+        assert_eq!((versions.unprepared(&one).unwrap().chars().count(), versions.unprepared(&other)), (2002, None));
+        versions.on_prepared(&other);
+        assert!(versions.update(false, 0));
+        versions.on_prepared(&one);
+        assert!(!versions.update(false, 0) && versions.unprepared(&one).is_none());
     }
 
     #[test]

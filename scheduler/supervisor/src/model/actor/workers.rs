@@ -71,7 +71,7 @@ impl ModelActor {
 
     /// Takes over an instance of an earlier scheduler.
     pub(super) fn adopt(&mut self, adoption: Adoption) {
-        let Adoption { welcome, link, content, external_requests } = adoption;
+        let Adoption { welcome, link, content, external_requests, logged } = adoption;
         let id = welcome.instance.clone();
         if self.instances.find(&id).is_some() {
             return; // this scheduler has started it
@@ -91,6 +91,9 @@ impl ModelActor {
         instance.state = InstanceState::Launching;
         self.forward_messages(&id, &link);
         let is_attached = self.attach(number, &welcome, link);
+        if let Some(worker) = self.instances.get_mut(number).and_then(Instance::worker_mut) {
+            worker.set_logged(logged);
+        }
         self.warn_of_old_protocol(number);
         if let (Some(mode), Some(instance)) = (welcome.ready, self.instances.get_mut(number)) {
             instance.on_ready(mode);
@@ -181,8 +184,8 @@ impl ModelActor {
                 self.publish();
             }
             FromWorker::Log(line) => {
-                if worker.is_new_line(line.seq) {
-                    self.log(number, id, line);
+                if let Some(is_logged) = worker.on_line(line.seq) {
+                    self.log(number, id, line, is_logged);
                 }
             }
             FromWorker::Stats(stats) => {

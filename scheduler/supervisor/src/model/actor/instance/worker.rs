@@ -24,6 +24,8 @@ pub(in crate::model::actor) struct Worker {
     pub(in crate::model::actor) engine_pid: Option<i32>,
     /// Number of the last log line received.
     log_seen: u64,
+    /// Number of the last line that an earlier scheduler wrote to the node's log.
+    logged: u64,
     /// Checks, unless the instance stops.
     liveness: Option<Liveness>,
     /// Exit reported by the launcher while the rest of the worker's output is still being read.
@@ -57,6 +59,7 @@ impl Worker {
             old_protocol: None,
             engine_pid: None,
             log_seen: 0,
+            logged: 0,
             liveness: None,
             exit: None,
             stats_waiters: Vec::new(),
@@ -99,11 +102,21 @@ impl Worker {
         }
     }
 
-    /// Returns whether a log line is new: after a reconnect some come again.
-    pub(in crate::model::actor) fn is_new_line(&mut self, seq: u64) -> bool {
+    /// Sets the number of the last line that an earlier scheduler wrote to the node's log.
+    pub(in crate::model::actor) fn set_logged(&mut self, seq: u64) {
+        self.logged = seq;
+    }
+
+    /// Number of the last line that is in the node's log.
+    pub(in crate::model::actor) fn log_seen(&self) -> u64 {
+        self.log_seen.max(self.logged)
+    }
+
+    /// Returns whether the node's log has a line already; `None`: it came before, as some do after a reconnect.
+    pub(in crate::model::actor) fn on_line(&mut self, seq: u64) -> Option<bool> {
         let is_new = self.log_seen < seq;
         self.log_seen = self.log_seen.max(seq);
-        is_new
+        is_new.then_some(seq <= self.logged)
     }
 
     /// Sends a message. Returns `false` if the worker cannot be reached.
@@ -166,8 +179,16 @@ mod tests {
     #[test]
     fn log_lines_are_new_once() {
         let mut worker = Worker::disconnected(Moment::ZERO);
-        assert!(worker.is_new_line(1) && worker.is_new_line(2));
-        assert!(!worker.is_new_line(1) && !worker.is_new_line(2), "sent again after a reconnect");
-        assert!(worker.is_new_line(3));
+        assert_eq!([1, 2].map(|seq| worker.on_line(seq)), [Some(false); 2]);
+        assert_eq!([1, 2].map(|seq| worker.on_line(seq)), [None; 2], "sent again after a reconnect");
+        assert_eq!((worker.on_line(3), worker.log_seen()), (Some(false), 3));
+    }
+
+    #[test]
+    fn lines_that_a_predecessor_logged_are_logged_already() {
+        let mut worker = Worker::disconnected(Moment::ZERO);
+        worker.set_logged(2);
+        assert_eq!(worker.log_seen(), 2, "handed on, whether or not the lines came again");
+        assert_eq!([1, 2, 3].map(|seq| worker.on_line(seq)), [Some(true), Some(true), Some(false)]);
     }
 }
