@@ -9,7 +9,7 @@ VENV := .omni/venv/bin
 # Properties run with this many cases in `make soak`: twenty times what `make test` takes.
 SOAK_CASES := 5120
 
-.PHONY: help setup build wheel run check test test-build test-rust test-python clients-test fuzz corpus vectors differential soak bench sbom deb vm-test gpu-test gpu-bundle gpu-suites
+.PHONY: help setup build wheel run check test test-build test-rust test-python clients-test fuzz corpus vectors differential soak bench sbom deb vm-test gpu-test gpu-bundle gpu-suites engine-test
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,8 +19,8 @@ setup:  ## check this machine and put the tools into .omni/ (part of all others)
 
 build:  ## the programs as they are shipped, in target/release
 	@setup/tools.sh build
-	cargo build --release --locked -p omni-scheduler -p omni-worker -p omni-weights-downloader -p omnictl \
-	    --bin omni-scheduler --bin omni-launcher --bin omni-weights --bin omnictl
+	cargo build --release --locked -p omni-scheduler -p omni-worker -p omni-weights-downloader -p omni-engine -p omnictl \
+	    --bin omni-scheduler --bin omni-launcher --bin omni-weights --bin omni-engine --bin omnictl
 	cargo rustc --release --locked -p omni-worker --bin omni-worker -- -C target-feature=+crt-static
 	for library in omni-cuda omni-cuda-proxy; do \
 	    cargo rustc --release --locked -p $$library --lib -- -C panic=abort; \
@@ -40,7 +40,8 @@ wheel:  ## the Python package as target/omni-….whl, which pip installs anywher
 run:  ## build quickly, into target/local, and serve models/ on 127.0.0.1:8080 (as root; ARGS="--listen ..." for more)
 	@setup/tools.sh run
 	cargo build --profile local --locked --bins --lib \
-	    -p omni-scheduler -p omni-worker -p omni-weights-downloader -p omnictl -p omni-cuda -p omni-cuda-proxy
+	    -p omni-scheduler -p omni-worker -p omni-weights-downloader -p omni-engine -p omnictl -p omni-cuda \
+	    -p omni-cuda-proxy
 	@install -C -m 755 .omni/tools/bin/uv target/local/uv
 	exec target/local/omni-scheduler --models models $(ARGS)
 
@@ -75,6 +76,11 @@ test-python: setup
 
 clients-test: test-build  ## the clients of others in tests/clients, of PyPI and of npm, against a node (part of test)
 	cargo nextest run --locked -p omni-tests --test clients
+
+# By hand: lm-eval, giraffe and aiperf are 1.1 GB. TOOLS="--only giraffe --servers alone" for some of it.
+engine-test: test-build  ## tools of others against the native engine, alone and through a node (as root)
+	@setup/tools.sh engine
+	OMNI_BIN=$(or $(OMNI_BIN),target/debug) bench/acceptance/run.py $(TOOLS)
 
 fuzz:  ## parsers of foreign bytes, with generated input, a minute each (SECONDS=600 TARGETS="http node")
 	fuzz/run.sh $(or $(SECONDS),60) $(TARGETS)

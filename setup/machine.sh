@@ -1,11 +1,11 @@
 #!/bin/bash
 # Checks that this machine can build, run and test a node, and says how to get what is missing. Changes nothing.
 #
-# Usage: setup/machine.sh build|run|check|test        called by setup/tools.sh; prints only what is wrong, exit status 1 then
+# Usage: setup/machine.sh build|run|check|test|weights|engine        called by setup/tools.sh; prints only what is wrong, exit status 1 then
 #
 # Where Debian 12 has a package for it, the package is named; elsewhere look for the same program.
 set -euo pipefail
-purpose=${1:?usage: setup/machine.sh build|run|check|test}
+purpose=${1:?usage: setup/machine.sh build|run|check|test|weights|engine}
 
 problems=0
 missing() { # what, how to get it
@@ -27,7 +27,7 @@ elif ! python3 -m pip --version >/dev/null 2>&1 && ! python3 -c 'import ensurepi
     missing "pip or venv, to fetch uv from PyPI" "apt-get install python3-pip    (or python3-venv)"
 fi
 has flock || missing "flock, for runs of the set-up at the same time" "apt-get install util-linux"
-[ "$purpose" = build ] && exit $((problems > 0))
+case $purpose in build | weights) exit $((problems > 0)) ;; esac
 has python3.11 || missing "python3.11, on which the models in models/ run" "apt-get install python3.11"
 [ "$purpose" = check ] && exit $((problems > 0))
 [ "$purpose" != test ] || has systemd-analyze || missing "systemd-analyze, which reads the units" "apt-get install systemd"

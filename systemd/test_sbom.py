@@ -71,7 +71,7 @@ def test_every_named_component_occurs_once(bom: Json) -> None:
 
 
 def test_the_bom_has_linked_crates_only(bom: Json) -> None:
-    shipped = {"omni-scheduler", "omni-launcher", "omni-worker", "omni-weights", "omnictl"}
+    shipped = {"omni-scheduler", "omni-launcher", "omni-worker", "omni-weights", "omni-engine", "omnictl"}
     shipped |= {"libomni_cuda.so", "libomni_cuda_proxy.so"}
     found = names(bom)
     assert shipped | {"uv", "omni", "tokio", "hyper", "fuser", "nix", "serde_json", "libc", "rust-std"} <= found

@@ -3,32 +3,16 @@
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use omni_tests::noise::{builder, chat, weights};
 use omni_tests::{Node, NodeBuilder, PATIENCE, wait_for};
 use serde_json::{Value, json};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
 const SERVE: &str = include_str!("../clients/llama/serve.py");
 const REQUIREMENTS: &str = "xllamacpp==2026.10.11549\n";
 const CHAT: &str = "[model]\nkind = \"text-generation\"\n[chat]\nrender = \"model\"\n[generation]\nhonours = [\"json-schema\", \"logit-bias\", \"logprobs\", \"max-tokens\", \"seed\", \"top-k\"]\n";
-
-/// Folders of weights: a small model, and one whose tokens take milliseconds.
-fn weights() -> TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/llama/gguf.py");
-    for (name, size) in [("small", ["64", "2"]), ("slow", ["512", "8"])] {
-        let folder = dir.path().join(name);
-        fs::create_dir(&folder).unwrap();
-        let made = Command::new("python3").arg(&script).arg(folder.join("noise.gguf")).args(size).status().unwrap();
-        assert!(made.success());
-    }
-    dir
-}
 
 fn manifest(kind: &str, (weights, size): (&Path, &str), role: &str) -> String {
     let source = weights.join(size);
@@ -37,10 +21,6 @@ fn manifest(kind: &str, (weights, size): (&Path, &str), role: &str) -> String {
          [weights]\nsource = \"file://{}\"\n[scaling]\nconcurrency = 4\n",
         source.display()
     )
-}
-
-fn builder(weights: &TempDir) -> NodeBuilder {
-    Node::builder().config(&format!("[weights]\nfolders = [{:?}]\n", weights.path()))
 }
 
 trait WithServer {
@@ -52,12 +32,6 @@ impl WithServer for NodeBuilder {
     fn server(self, name: &str, manifest: &str) -> Self {
         self.model(name, &[("serve.py", SERVE), ("requirements.txt", REQUIREMENTS), ("omni.toml", manifest)])
     }
-}
-
-fn chat(more: &Value) -> Value {
-    let mut body = json!({ "model": "noise", "messages": [{ "role": "user", "content": "hi" }], "max_tokens": 5 });
-    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    body
 }
 
 fn events(node: &Node, path: &str, body: &Value) -> Vec<Value> {
@@ -254,12 +228,12 @@ fn a_server_that_does_not_start_says_why() {
     let node = Node::builder()
         .model("nothing", &[("omni.toml", &command("[\"no-such-server\", \"{socket}\"]"))])
         .model("ends", &[("omni.toml", &command("[\"sh\", \"-c\", \"echo no weights; exit 5\", \"{port}\"]"))])
-        .model("late", &[("omni.toml", &(command("[\"sleep\", \"{port}\"]") + "[timeouts]\nstartup = \"1s\"\n"))])
+        .model("late", &[("omni.toml", &(command("[\"sleep\", \"{port}\"]") + "[timeouts]\nstartup = \"4s\"\n"))])
         .start();
     for (model, why) in [
         ("nothing", "the server cannot be started: no-such-server: No such file or directory"),
         ("ends", "the server ended before it was healthy: exit code 5"),
-        ("late", "it was not ready within 1s"),
+        ("late", "the server was not healthy 3 s after its start: it does not listen on port "),
     ] {
         let answer = node.http().post("/v1/embeddings", &json!({ "model": model, "input": "a" }));
         assert!(answer.status >= 500, "{model}: {}", answer.text());
@@ -267,5 +241,6 @@ fn a_server_that_does_not_start_says_why() {
         assert!(told.contains(why), "{model}: {told}");
     }
     assert!(node.omnictl(["logs", "ends"]).stdout.contains("no weights"));
+    assert!(!node.omnictl(["logs", "late"]).stdout.contains("most recent call"), "a stack says nothing of a server");
     node.stop();
 }

@@ -7,7 +7,7 @@ use omni_tests::{Answer, Client, Node, NodeBuilder, PATIENCE, chance, is_soak, w
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const CHAT: &str = r#"
 import os
@@ -111,6 +111,11 @@ fn queued_requests_of_workers_ai_have_their_answers() {
     assert_eq!(queued.status, 200, "{}", queued.text());
     let result = &queued.json()["result"];
     assert_eq!((&result["status"], &result["model"]), (&json!("queued"), &json!("echo")));
+    let batch = format!("/v1/batches/batch_{}", result["request_id"].as_str().unwrap().replace('-', ""));
+    for (method, path) in [("GET", batch.clone()), ("POST", format!("{batch}/cancel"))] {
+        let refused = ask(&node.http(), (method, &path), None, ("application/json", b""));
+        assert_eq!(refused.status, 404, "{path} is of the other API");
+    }
     let poll = json!({"request_id": result["request_id"]});
     let answers = wait_for("the answers", PATIENCE, || {
         // The binding asks without the query, others with it.
@@ -138,18 +143,23 @@ fn queued_requests_of_workers_ai_have_their_answers() {
     assert_eq!(node.http().post("/ai/run/echo?queueRequest=true", &json!({"requests": []})).status, 400);
 }
 
-#[test]
-fn what_one_token_owns_another_does_not_see() {
+/// A node with these properties of the tokens "one" and "two", of `a` and `b`.
+fn node_with_tokens(of_a: &str, of_b: &str) -> (Node, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let tokens = folder.path().join("tokens.toml");
     // The digests of "one" and "two".
     let one = "7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed";
     let two = "3fc4ccfe745870e2c0d99f71f30ff0656c8dedd41cc1d7d3d376b0dbe685e2f3";
-    let text = format!("[a]\nsha256 = \"{one}\"\nin-flight = 1\n[b]\nsha256 = \"{two}\"\nmodels = [\"slow\"]\n");
+    let text = format!("[a]\nsha256 = \"{one}\"\n{of_a}\n[b]\nsha256 = \"{two}\"\n{of_b}\n");
     std::fs::write(&tokens, text).unwrap();
     std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o644)).unwrap();
-    let node = builder(JOBS).config(&format!("[server]\ntokens = {tokens:?}\n")).start();
+    (builder(JOBS).config(&format!("[server]\ntokens = {tokens:?}\n")).start(), folder)
+}
+
+#[test]
+fn what_one_token_owns_another_does_not_see() {
+    let (node, _folder) = node_with_tokens("in-flight = 1", "models = [\"slow\"]");
     let http = node.http();
     let (mine, theirs) = (Some("one"), Some("two"));
     let lines: Vec<Value> = (0..4).map(|id| line(id, "chat")).collect();
@@ -175,6 +185,45 @@ fn what_one_token_owns_another_does_not_see() {
     let refused = await_end(&node, &begin(&http, &lines, theirs), theirs);
     assert_eq!((&refused["request_counts"]["failed"], &refused["output_file_id"]), (&json!(4), &Value::Null));
     assert_eq!(get(&http, "/v1/batches?foo=1", mine).status, 400);
+}
+
+/// Requests that each kill the instance, beside those of clients and of another token's batch.
+#[test]
+fn a_batch_that_kills_its_model_leaves_it_to_others() {
+    let (node, _folder) = node_with_tokens("", "");
+    let http = node.http();
+    let die = |id: usize| {
+        let body = json!({"model": "chat", "messages": [{"role": "user", "content": "die"}]});
+        json!({"custom_id": id.to_string(), "method": "POST", "url": "/v1/chat/completions", "body": body})
+    };
+    let killing = begin(&http, &(0..100).map(die).collect::<Vec<_>>(), Some("one"));
+    let failed =
+        || get(&http, &format!("/v1/batches/{killing}"), Some("one")).json()["request_counts"]["failed"].clone();
+    wait_for("the second death that an item alone has caused", PATIENCE, || {
+        node.log().contains("no further item for this model for 20 s").then_some(())
+    });
+    let chat = || {
+        let body = json!({"model": "chat", "messages": [{"role": "user", "content": "hello"}]}).to_string();
+        ask(&http, ("POST", "/v1/chat/completions"), Some("two"), ("application/json", body.as_bytes()))
+    };
+    wait_for("the model to be there again", PATIENCE, || (chat().status == 200).then_some(()));
+    // For twenty seconds the batch waits: the model is there for all others.
+    let (deaths, ended) = (node.model("chat").restarts, failed());
+    assert!(deaths <= 6 && ended.as_u64() <= Some(2), "{deaths}, {ended}");
+    let good = begin(&http, &(0..20).map(|id| line(id, "chat")).collect::<Vec<_>>(), Some("two"));
+    let until = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < until {
+        let answer = chat();
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        thread::sleep(Duration::from_millis(50));
+    }
+    let counts = await_end(&node, &good, Some("two"))["request_counts"].clone();
+    assert_eq!(counts, json!({"total": 20, "completed": 20, "failed": 0}));
+    assert_eq!((node.model("chat").restarts, failed()), (deaths, ended));
+    let cancel = format!("/v1/batches/{killing}/cancel");
+    assert_eq!(ask(&http, ("POST", &cancel), Some("one"), ("application/json", b"")).status, 200);
+    assert_eq!(await_end(&node, &killing, Some("one"))["status"], "cancelled");
+    node.stop();
 }
 
 #[test]
@@ -262,6 +311,31 @@ fn an_upload_goes_to_the_disk_as_it_comes() {
 fn a_node_without_batch_jobs_has_no_such_routes() {
     let node = builder("[jobs]\nenabled = false\n").start();
     assert_eq!(get(&node.http(), "/v1/files", None).status, 404);
-    let taken = node.http().post("/ai/run/echo?queueRequest=true", &json!({"requests": []}));
-    assert_eq!(taken.json()["result"], json!({"requests": []}), "it is the model's");
+    let refused = node.http().post("/ai/run/echo?queueRequest=true", &json!({"requests": []}));
+    assert!(refused.status == 400 && refused.text().contains("its batch jobs are off"), "{}", refused.text());
+    for query in ["", "?queueRequest=false"] {
+        let taken = node.http().post(&format!("/ai/run/echo{query}"), &json!({"requests": []}));
+        assert_eq!(taken.json()["result"], json!({"requests": []}), "it is the model's");
+    }
+}
+
+#[test]
+fn a_batch_says_why_it_waits_and_goes_on_as_soon_as_its_model_is_ready() {
+    let node = builder(JOBS).start();
+    node.await_seen("chat");
+    assert_eq!(node.omnictl(["stop", "chat", "--wait"]).code, 0);
+    let batch = begin(&node.http(), &[line(0, "chat")], None);
+    wait_for("the reason", PATIENCE, || {
+        let shown = node.omnictl(["jobs", "show", &batch]);
+        shown.stderr.contains("chat was stopped by hand: `omnictl start chat`").then_some(())
+    });
+    wait_for("an attempt", PATIENCE, || {
+        (node.metric("omni_job_items_given_back_total").unwrap_or_default() > 0.0).then_some(())
+    });
+    assert_eq!(node.omnictl(["start", "chat", "--wait"]).code, 0);
+    let ready = Instant::now();
+    assert_eq!(await_end(&node, &batch, None)["status"], "completed");
+    assert!(ready.elapsed() < Duration::from_secs(10), "{:?}", ready.elapsed());
+    assert!(!node.omnictl(["jobs", "show", &batch]).stderr.contains("stopped by hand"));
+    node.stop();
 }

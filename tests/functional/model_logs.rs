@@ -131,3 +131,19 @@ fn a_start_that_fails_is_in_the_log_with_its_traceback() {
         assert!(logs.contains(part), "{part}: {logs}");
     }
 }
+
+#[test]
+fn a_takeover_writes_no_line_of_an_instance_twice() {
+    let model = "def handle_request(request, context):\n    print('line of', request.body.json)\n";
+    let mut node = Node::builder().model("m", &[("model.py", model)]).start();
+    assert_eq!(ask(&node, "m", "first", "one"), 200);
+    wait_for("the first line", PATIENCE, || node.log().contains("line of one").then_some(()));
+    node.upgrade();
+    lines_of(&node, "m", "first", "line of one"); // the new scheduler has the lines of before
+    assert_eq!(ask(&node, "m", "second", "two"), 200);
+    wait_for("the second line", PATIENCE, || node.log().contains("line of two").then_some(()));
+    for line in ["line of one", "line of two"] {
+        assert_eq!(node.log().matches(line).count(), 1, "{line}: {}", node.log());
+    }
+    node.stop();
+}

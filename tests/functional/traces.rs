@@ -245,7 +245,8 @@ fn usage_log(node: &Node) -> String {
 #[test]
 fn refusals_failures_and_clients_that_leave_end_their_traces() {
     let collector = Collector::start();
-    let node = builder(&collector.config(0.0)).start();
+    let broken = ("model.py", "raise ValueError('no weights')\n");
+    let node = builder(&collector.config(0.0)).model("broken", &[broken]).start();
     let parent = |digit: char| PARENT.replacen("0af7651916cd43dd", &digit.to_string().repeat(16), 1);
     let trace = |digit: char| collector.trace(&parent(digit)[3..35]);
 
@@ -258,6 +259,11 @@ fn refusals_failures_and_clients_that_leave_end_their_traces() {
     assert_eq!((&request["name"], &request["status"]), (&json!("POST /v1/chat/completions"), &json!({})));
     assert_eq!(attribute(request, "http.response.status_code"), "404");
     assert_eq!((&trace('2')[0]["name"], trace('2').len()), (&json!("POST"), 1));
+
+    // A model that cannot start: its name is known, and no instance is.
+    assert!(post(&node, "/ai/run/broken", &[("traceparent", &parent('6'))], &json!({})).status >= 500);
+    let spans = trace('6');
+    assert_eq!(attribute(named(&spans, "POST /ai/run/{model}"), "gen_ai.request.model"), "broken");
 
     // A handler that raises.
     let failed = post(&node, "/v1/chat/completions", &[("traceparent", &parent('3'))], &chat("fail", &json!({})));

@@ -138,6 +138,28 @@ fn a_missing_or_unreadable_folder_is_reported_and_served_once_it_is_there() {
 }
 
 #[test]
+fn a_pull_says_that_a_folder_cannot_be_used_and_starts_nothing() {
+    let dir = folders();
+    let node =
+        node(&dir, &[("good", "weights/llama"), ("missing", "weights/none"), ("closed", "weights/closed")]).start();
+    let closed = dir.path().join("weights/closed");
+    fs::create_dir(&closed).unwrap();
+    fs::set_permissions(&closed, PermissionsExt::from_mode(0o750)).unwrap();
+    for (name, code, reason) in
+        [("good", 0, ""), ("missing", 3, "there is no such folder"), ("closed", 3, "it needs `chmod o+x`")]
+    {
+        node.await_seen(name);
+        assert_eq!(node.omnictl(["stop", name]).code, 0);
+        let pulled = node.omnictl(["pull", name, "--wait"]);
+        assert!(pulled.code == code && pulled.stderr.contains(reason), "{name}: {pulled:?}");
+        assert!(node.model(name).instances.is_empty(), "{name}");
+    }
+    fs::set_permissions(&closed, PermissionsExt::from_mode(0o755)).unwrap();
+    assert_eq!(node.omnictl(["pull", "closed", "--wait"]).code, 0);
+    node.stop();
+}
+
+#[test]
 fn an_upgrade_adds_a_folder() {
     let dir = folders();
     let mut node = node(&dir, &[("m", "secret")]).start();

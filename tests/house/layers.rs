@@ -53,6 +53,7 @@ const CONFINED: &[Confined] = &[
     Confined {
         words: &["SystemTime", "ClockId::CLOCK_REALTIME"],
         only: &[
+            "engine/server/src/alone/service.rs",         // when an answer was made
             "omnictl/src/commands/deploy/publish.rs",     // the name of a draft
             "omnictl/src/commands/usage.rs",              // how far back records are read
             "scheduler/usage/src/log.rs",                 // when a file was begun, beside times of files

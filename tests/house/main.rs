@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test is a failed test")]
 
 mod circles;
+mod crates;
 mod documents;
 mod layers;
 mod manifests;

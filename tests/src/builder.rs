@@ -51,17 +51,17 @@ impl NodeBuilder {
         self
     }
 
-    /// Adds one of the project's example models.
+    /// Adds one of the project's example models, with the weights that set-up put beside it.
     #[must_use]
     pub fn example(self, name: &str) -> Self {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models").join(name);
         let files = fs::read_dir(&source).unwrap_or_else(|error| panic!("{}: {error}", source.display()));
-        let text = |path: PathBuf| {
+        let content = |path: PathBuf| {
             let name = path.file_name().and_then(OsStr::to_str).expect("a name").to_owned();
-            fs::read_to_string(path).ok().map(|text| (name, text))
+            fs::read(path).ok().map(|content| (name, content))
         };
-        let files: Vec<(String, String)> = files.filter_map(|entry| text(entry.unwrap().path())).collect();
-        self.setup.publish(name, &files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect::<Vec<_>>());
+        let files: Vec<(String, Vec<u8>)> = files.filter_map(|entry| content(entry.unwrap().path())).collect();
+        self.setup.publish(name, &files.iter().map(|(name, content)| (name.as_str(), content)).collect::<Vec<_>>());
         self
     }
 

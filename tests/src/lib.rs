@@ -19,6 +19,7 @@ mod load;
 mod models;
 pub mod neighbour;
 mod node;
+pub mod noise;
 mod pattern;
 pub mod probe;
 pub mod process;

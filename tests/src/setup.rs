@@ -125,7 +125,7 @@ impl NodeSetup {
         self.marks().processes().into_iter().find(line).map(Pid::from_raw)
     }
 
-    pub(crate) fn publish(&self, model: &str, files: &[(&str, &str)]) {
+    pub(crate) fn publish(&self, model: &str, files: &[(&str, impl AsRef<[u8]>)]) {
         let target = self.folder().join(model);
         let parent = target.parent().expect("below the models folder").to_owned();
         fs::create_dir_all(&parent).unwrap();

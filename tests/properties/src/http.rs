@@ -159,9 +159,12 @@ fn terms(headers: &HeaderMap, content: &Content) -> Result<Duration, Failure> {
     level.and(asked)
 }
 
-/// The whole number in a header, the largest for one beyond that. `Some(None)`: it is no number.
+/// The whole number in a header, the largest for one beyond that. `Some(None)`: it is no number, or there are two.
 fn said(headers: &HeaderMap, name: &str) -> Option<Option<u64>> {
     let text = String::from_utf8_lossy(headers.get(name)?.as_bytes()).into_owned();
+    if headers.get_all(name).iter().count() > 1 {
+        return Some(None);
+    }
     let digits = text.trim_matches(|letter: char| letter.is_ascii_whitespace());
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     Some(is_number.then(|| digits.parse().unwrap_or(u64::MAX)))

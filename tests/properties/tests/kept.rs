@@ -35,7 +35,10 @@ macro_rules! tests {
     };
 }
 
-tests!(answer chat_template gpu_account gpu_control http manifest messages node request_bodies requirements tool_calls);
+tests! {
+    answer chat_template gguf gpu_account gpu_control http manifest messages model_config node request_bodies
+    requirements safetensors tokenizer tool_calls
+}
 
 #[test]
 fn every_folder_belongs_to_a_fuzz_target() {

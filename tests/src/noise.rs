@@ -1,0 +1,38 @@
+//! Models of noise, which `clients/llama/gguf.py` makes on the spot.
+
+use crate::{Node, NodeBuilder};
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use tempfile::TempDir;
+
+/// Folders of weights: `small`, a small model, and `slow`, one whose tokens take milliseconds.
+#[must_use]
+pub fn weights() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/llama/gguf.py");
+    for (name, size) in [("small", ["64", "2"]), ("slow", ["512", "8"])] {
+        let folder = dir.path().join(name);
+        fs::create_dir(&folder).unwrap();
+        let made = Command::new("python3").arg(&script).arg(folder.join("noise.gguf")).args(size).status().unwrap();
+        assert!(made.success());
+    }
+    dir
+}
+
+/// Node whose models may have these weights.
+#[must_use]
+pub fn builder(weights: &TempDir) -> NodeBuilder {
+    Node::builder().config(&format!("[weights]\nfolders = [{:?}]\n", weights.path()))
+}
+
+/// Short conversation with the model `noise`, and more parameters.
+#[must_use]
+pub fn chat(more: &Value) -> Value {
+    let mut body = json!({ "model": "noise", "messages": [{ "role": "user", "content": "hi" }], "max_tokens": 5 });
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    body
+}
