@@ -35,10 +35,12 @@ pub(crate) const DIRECTIONS: &[(&str, &[&str])] = &[
         ],
     ),
     ("omni-generation", &["omni-config", "omni-request-error"]),
+    // Metadata alone: the scheduler reads a file's chat template with it.
+    ("omni-gguf", &[]),
     ("omni-gpu-protocol", &[]),
     ("omni-architectures", &["omni-checkpoint", "omni-kernels"]),
     ("omni-batcher", &["omni-kernels", "omni-kernels-fake", "omni-kv-cache"]),
-    ("omni-checkpoint", &[]),
+    ("omni-checkpoint", &["omni-gguf"]),
     (
         "omni-engine",
         &[
@@ -50,6 +52,7 @@ pub(crate) const DIRECTIONS: &[(&str, &[&str])] = &[
             "omni-checkpoint",
             "omni-engine-protocol",
             "omni-generation",
+            "omni-gguf",
             "omni-ingress",
             "omni-kernels",
             "omni-kernels-cpu",
@@ -155,6 +158,7 @@ pub(crate) const DIRECTIONS: &[(&str, &[&str])] = &[
             "omni-engine-client",
             "omni-engine-protocol",
             "omni-generation",
+            "omni-gguf",
             "omni-ingress",
             "omni-jobs",
             "omni-launcher-client",
@@ -331,6 +335,7 @@ pub(crate) const DIRECTIONS: &[(&str, &[&str])] = &[
             "omni-engine-client",
             "omni-engine-protocol",
             "omni-generation",
+            "omni-gguf",
             "omni-gpu-protocol",
             "omni-inference",
             "omni-ingress",

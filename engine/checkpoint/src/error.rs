@@ -34,6 +34,12 @@ pub enum CheckpointError {
     },
 }
 
+impl From<omni_gguf::Defect> for Defect {
+    fn from(omni_gguf::Defect(reason): omni_gguf::Defect) -> Self {
+        Self::file(reason)
+    }
+}
+
 /// Error of a file's contents, found where the file's name is not known.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Defect {

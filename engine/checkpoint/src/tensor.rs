@@ -1,5 +1,7 @@
 //! Tensors as files declare them, and the checks that all formats share.
 
+pub(crate) use omni_gguf::beginning;
+
 use crate::blocks::Block;
 use crate::error::Defect;
 use crate::float::Float;
@@ -60,11 +62,6 @@ pub(crate) fn check_name(name: &str) -> Result<(), Defect> {
         return Err(Defect::tensor(beginning(name), reason));
     }
     Ok(())
-}
-
-/// Beginning of a foreign text, for messages.
-pub(crate) fn beginning(text: &str) -> &str {
-    text.char_indices().nth(200).map_or(text, |(end, _)| &text[..end])
 }
 
 /// Refuses tensors of a file that share a byte, or, without `gaps`, leave one before the next.

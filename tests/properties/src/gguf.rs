@@ -3,23 +3,29 @@
 use crate::{checkpoint, model, tokenizer};
 use omni_architectures::Source;
 use omni_checkpoint::gguf::Metadata;
+use omni_gguf::{CHAT_TEMPLATE, Conversation};
 use omni_tokenizer::Tokenizer;
+use std::fs::File;
 use std::sync::Arc;
 
 /// Text for a file's tokenizer.
 const TEXT: &str = "<s>The cost is 1,024 €.\n\n  ▁No é🙂</s>";
 
-/// Opens a file.
+/// Opens a file, and reads its chat template as the node does: the same one, by reads of bounded pieces.
 ///
 /// # Panics
 /// A tensor lies outside of the file or shares bytes, more memory is taken than the file's size allows, a value has
-/// several types, or something that was accepted cannot be used.
+/// several types, the two readers find different templates, or something that was accepted cannot be used.
 pub fn holds(data: &[u8]) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("model.gguf");
     std::fs::write(&path, data).expect("a file");
+    let conversation = Conversation::read(&File::open(&path).expect("a file"));
     let Some(opened) = checkpoint::open(&path, data.len()) else { return };
     let metadata = opened.gguf().expect("metadata of a GGUF file");
+    if let Ok(conversation) = conversation {
+        assert_eq!(conversation.as_ref().map(|read| read.template.as_str()), metadata.text(CHAT_TEMPLATE));
+    }
     for key in metadata.keys() {
         one_type(metadata, key);
     }

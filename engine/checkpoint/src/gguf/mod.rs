@@ -14,10 +14,9 @@ use crate::float::Float;
 use crate::map::MappedFile;
 use crate::tensor::{Format, MOST_TENSORS, Tensor, check_name, check_places, elements};
 use cursor::Cursor;
+use omni_gguf::{Header, Source, header};
 use std::sync::Arc;
 
-/// First bytes of a file.
-const MAGIC: &[u8] = b"GGUF";
 /// Alignment of the data where the metadata does not say another.
 const ALIGNMENT: u64 = 32;
 /// Greatest alignment: a page of any machine is smaller.
@@ -42,13 +41,7 @@ type Tensors = Vec<(String, Tensor)>;
 pub(crate) fn parse(file: &Arc<MappedFile>) -> Result<(Metadata, Tensors), Defect> {
     let bytes = file.bytes();
     let cursor = &mut Cursor::new(bytes);
-    if !bytes.starts_with(MAGIC) {
-        return Err(Defect::file("is not a GGUF file: it does not begin with \"GGUF\""));
-    }
-    cursor.take(MAGIC.len() as u64, &|| "the magic number".to_owned())?;
-    check_version(cursor.u32(&|| "the version".to_owned())?)?;
-    let tensors = cursor.u64(&|| "the number of tensors".to_owned())?;
-    let values = cursor.u64(&|| "the number of values of metadata".to_owned())?;
+    let Header { tensors, values } = header(cursor)?;
     let metadata = Metadata::parse(file, cursor, values)?;
     if let Some(parts) = metadata.u64("split.count").filter(|parts| *parts > 1) {
         return Err(Defect::file(format!(
@@ -56,7 +49,7 @@ pub(crate) fn parse(file: &Arc<MappedFile>) -> Result<(Metadata, Tensors), Defec
         )));
     }
     let alignment = alignment(&metadata)?;
-    let most = cursor.left() / LEAST_DESCRIPTION;
+    let most = cursor.rest() / LEAST_DESCRIPTION;
     let Some(count) = usize::try_from(tensors).ok().filter(|count| *count <= most.min(MOST_TENSORS)) else {
         return Err(Defect::file(format!("says that it has {tensors} tensors, more than fit into it")));
     };
@@ -64,21 +57,11 @@ pub(crate) fn parse(file: &Arc<MappedFile>) -> Result<(Metadata, Tensors), Defec
     for number in 0..count {
         descriptions.push(Description::parse(cursor, number)?);
     }
-    let start = cursor.at().next_multiple_of(alignment);
+    let start = cursor.position().next_multiple_of(alignment);
     let tensors = descriptions.into_iter().map(|description| description.place(start, alignment, bytes.len()));
     let tensors: Tensors = tensors.collect::<Result<_, _>>()?;
     check_places(&tensors, start, true)?;
     Ok((metadata, tensors))
-}
-
-fn check_version(version: u32) -> Result<(), Defect> {
-    match version {
-        2 | 3 => Ok(()),
-        _ if matches!(version.swap_bytes(), 1..=3) => {
-            Err(Defect::file("is a GGUF file of a big-endian machine, which is not supported"))
-        }
-        _ => Err(Defect::file(format!("is a GGUF file of version {version}; versions 2 and 3 are supported"))),
-    }
 }
 
 fn alignment(metadata: &Metadata) -> Result<usize, Defect> {

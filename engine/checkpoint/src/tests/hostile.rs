@@ -200,7 +200,10 @@ fn gguf_metadata_that_lies_is_refused() {
         check_gguf(&GgufWriter::new().value("k", kind, &bytes).bytes(), message);
     }
     check_gguf(&GgufWriter::new().u32("k", 1).u32("k", 2).bytes(), "has the key \"k\" twice.");
-    check_gguf(&GgufWriter::new().u32(&"k".repeat(70_000), 1).bytes(), "has a key of 70000 bytes, more than 65535.");
+    check_gguf(
+        &GgufWriter::new().u32(&"k".repeat(70_000), 1).bytes(),
+        "has 70000 bytes in the key of value 0 of the metadata, more than 65535.",
+    );
     check_gguf(&GgufWriter::new().u32("split.count", 3).bytes(), "is one of 3 parts; join them into one file");
     for alignment in [0, 1, 4, 33, 1 << 21] {
         let message = "has a value of \"general.alignment\" that is not a power of 2 from 8 to 1048576.";

@@ -3,8 +3,9 @@
 use super::ModelError;
 use omni_architectures::SentenceTransformer;
 use omni_checkpoint::Checkpoint;
+use omni_gguf::{CHAT_TEMPLATE, NAMED, SpecialTokens};
 use omni_tokenizer::{Tokenizer, TokenizerConfig, TokenizerError};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
@@ -61,11 +62,8 @@ impl Files {
     /// Template of a file of its own, or else that inside of a GGUF file. A `tokenizer_config.json` with a template comes
     /// before the latter.
     pub(super) fn chat_template(&self, checkpoint: &Checkpoint) -> Option<String> {
-        let inside = || checkpoint.gguf()?.text("tokenizer.chat_template").map(str::to_owned);
-        let is_configured = || {
-            let config = self.tokenizer_config.as_deref().map(serde_json::from_str::<Value>);
-            config.is_some_and(|config| config.is_ok_and(|config| config.get("chat_template").is_some()))
-        };
+        let inside = || checkpoint.gguf()?.text(CHAT_TEMPLATE).map(str::to_owned);
+        let is_configured = || self.tokenizer_config.as_deref().is_some_and(has_template);
         self.chat_template.clone().or_else(|| inside().filter(|_| !is_configured()))
     }
 
@@ -74,29 +72,31 @@ impl Files {
         let Some(metadata) = checkpoint.gguf().filter(|_| self.tokenizer_config.is_none()) else {
             return self.tokenizer_config.clone();
         };
-        let text = |id: u32| tokenizer.token_bytes(id).and_then(|bytes| std::str::from_utf8(bytes).ok());
-        let special =
-            (0..u32::try_from(tokenizer.vocabulary()).unwrap_or(u32::MAX)).filter(|id| tokenizer.is_special(*id));
-        let added = special.filter_map(|id| Some((id.to_string(), json!({"content": text(id)?, "special": true}))));
-        let mut config = Map::from_iter([("added_tokens_decoder".to_owned(), Value::Object(added.collect()))]);
-        for (name, key) in
-            [("bos_token", "bos"), ("eos_token", "eos"), ("unk_token", "unknown"), ("pad_token", "padding")]
-        {
-            let id = metadata.u64(&format!("tokenizer.ggml.{key}_token_id")).and_then(|id| u32::try_from(id).ok());
-            if let Some(text) = id.and_then(text) {
-                config.insert(name.to_owned(), text.into());
-            }
-        }
-        Some(Value::Object(config).to_string())
+        let text = |id: u32| {
+            let text = std::str::from_utf8(tokenizer.token_bytes(id)?).ok()?;
+            Some(text.to_owned())
+        };
+        let all = 0..u32::try_from(tokenizer.vocabulary()).unwrap_or(u32::MAX);
+        let control = all.filter(|id| tokenizer.is_special(*id)).filter_map(|id| Some((id, text(id)?))).collect();
+        let named = NAMED.into_iter().filter_map(|(name, key)| {
+            let id = metadata.u64(key).and_then(|id| u32::try_from(id).ok());
+            Some((name, id.and_then(text)?))
+        });
+        Some(SpecialTokens { named: named.collect(), control }.configuration())
     }
 }
 
 /// Text of the chat template of a folder, or of the file that holds it; `None`: there is none.
 pub(crate) fn printed_template(folder: &Path) -> Result<Option<String>, ModelError> {
-    Ok(match text(&folder.join("chat_template.jinja"))? {
-        Some(template) => Some(template),
-        None => text(&folder.join("tokenizer_config.json"))?,
-    })
+    let template = text(&folder.join("chat_template.jinja"))?;
+    let config = if template.is_none() { text(&folder.join("tokenizer_config.json"))? } else { None };
+    Ok(template.or(config.filter(|config| has_template(config))))
+}
+
+/// Returns true if a `tokenizer_config.json` has a chat template.
+pub(super) fn has_template(config: &str) -> bool {
+    let config = serde_json::from_str::<Value>(config);
+    config.is_ok_and(|config| config.get("chat_template").is_some_and(|template| !template.is_null()))
 }
 
 /// Text of a file, `None` if there is none.

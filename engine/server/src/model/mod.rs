@@ -99,6 +99,12 @@ impl Model {
         matches!(self.spec.output, Output::Embedding { .. })
     }
 
+    /// Text of the chat template, or of the file that holds it; `None`: there is none.
+    pub(crate) fn printed_template(&self) -> Option<&str> {
+        let configured = self.tokenizer_config.as_deref().filter(|config| files::has_template(config));
+        self.chat_template.as_deref().or(configured)
+    }
+
     /// Loads the weights. `progress` is told of the bytes read so far, and of all.
     ///
     /// # Errors

@@ -171,7 +171,9 @@ fn load<B: Backend + 'static>(
     let longest = plan.longest();
     let engine = Engine::with_draft(dress(backend), draft, settings).map_err(|error| failed(error.to_string()))?;
     let concurrency = usize::try_from(boot.concurrency).unwrap_or(1).max(1);
-    let template = printed_template(Path::new(&boot.model_dir))?;
+    // The same one that the node renders by: the model's own, else that of its weights.
+    let own = printed_template(Path::new(&boot.model_dir))?;
+    let template = own.or_else(|| model.printed_template().map(str::to_owned));
     let requests = Requests::new(model, longest, root, template.as_deref());
     Ok(Arc::new(Shared { requests, engine, concurrency }))
 }
