@@ -13,7 +13,9 @@ use std::path::PathBuf;
 /// Versions of this protocol that this release supports.
 pub const VERSIONS: Versions = Versions { oldest: 1, newest: PROTOCOL };
 /// The newest of them.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
+/// The first version with [`ToLauncher::OpenWeights`].
+pub const OPEN_WEIGHTS_SINCE: u32 = 2;
 /// The models folder itself, where [`FromLauncher::ModelRefused`] and [`FromLauncher::ModelGone`] name a directory in it.
 pub const MODELS_FOLDER: &str = ".";
 /// The largest `omni.toml` that is read, in bytes.
@@ -83,6 +85,13 @@ pub enum ToLauncher {
     OpenFiles {
         /// The content.
         snapshot: SnapshotDigest,
+    },
+    /// Open the files of a content's weights that the node itself reads. Answered by `WeightsFiles`.
+    OpenWeights {
+        /// The content.
+        snapshot: SnapshotDigest,
+        /// Where its weights are.
+        weights: WeightsPlace,
     },
     /// Make way for the next launcher, which reads the node's configuration and the program anew; instances go on.
     /// Nothing answers. A launcher that no process would start again goes on.
@@ -330,9 +339,12 @@ pub struct Serves {
     pub config: serde_json::Value,
 }
 
-/// Files of a model's directory, beside its manifest, that the node itself reads: the chat template and the names of special
-/// tokens, as models of Hugging Face have them.
+/// Files of a model's directory, beside its manifest, or of the folder of its weights that the node itself reads: the chat
+/// template and the names of special tokens, as models of Hugging Face have them.
 pub const NODE_FILES: [&str; 2] = ["chat_template.jinja", "tokenizer_config.json"];
+/// Extension of the file beside them that has both in itself. The node reads it where it holds the weights: it is the only
+/// one of its folder, and there are no safetensors.
+pub const GGUF: &str = "gguf";
 
 /// Launcher to scheduler.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -431,8 +443,17 @@ pub enum FromLauncher {
     Files {
         /// The content.
         snapshot: SnapshotDigest,
-        /// Names out of [`NODE_FILES`], of the files that are there; none when the snapshot is gone.
+        /// Names out of [`NODE_FILES`], of the files that are there, and that of a [`GGUF`] file; none when the snapshot is
+        /// gone.
         names: Vec<String>,
+    },
+    /// Files of a content's weights that the node itself reads: a descriptor for each name, in the same order, read-only.
+    WeightsFiles {
+        /// The content.
+        snapshot: SnapshotDigest,
+        /// As of `Files`; `None`: the weights are not on the node, or their folder cannot be read.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        names: Option<Vec<String>>,
     },
     /// The worker runs and listens at `<runtime-dir>/instances/<id>.sock`.
     Started {

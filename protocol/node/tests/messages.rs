@@ -208,6 +208,7 @@ fn launcher() {
             ToLauncher::Kill { instance: instance() },
             ToLauncher::EndZygotes { model: "cowsay".into() },
             ToLauncher::OpenFiles { snapshot: snapshot() },
+            ToLauncher::OpenWeights { snapshot: snapshot(), weights: WeightsPlace::Fetched },
             ToLauncher::Renew,
             ToLauncher::Quit,
         ])
@@ -250,6 +251,9 @@ fn launcher() {
             cache_bytes: 6,
             cache_limit_bytes: 7,
         }),
+        FromLauncher::Files { snapshot: snapshot(), names: vec!["chat_template.jinja".into()] },
+        FromLauncher::WeightsFiles { snapshot: snapshot(), names: None },
+        FromLauncher::WeightsFiles { snapshot: snapshot(), names: Some(vec!["model.gguf".into()]) },
         FromLauncher::Started { instance: instance(), worker_pid: 4711 },
         FromLauncher::StartFailed { instance: instance(), message: "EPERM".into() },
     ];

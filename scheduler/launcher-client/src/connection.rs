@@ -128,6 +128,7 @@ fn pending_kills(commands: &mut mpsc::Receiver<ToLauncher>, unanswered: Vec<Inst
             | ToLauncher::Start(_)
             | ToLauncher::EndZygotes { .. }
             | ToLauncher::OpenFiles { .. }
+            | ToLauncher::OpenWeights { .. }
             | ToLauncher::Renew
             | ToLauncher::Quit => {}
         }
@@ -139,7 +140,7 @@ fn pending_kills(commands: &mut mpsc::Receiver<ToLauncher>, unanswered: Vec<Inst
 async fn on_lost(handle: &LauncherHandle, events: &mpsc::Sender<LauncherEvent>) {
     handle.connected.send_replace(false);
     handle.metrics.set_builds(BuildCounts::default(), BuildCounts::default());
-    handle.routes().opening.clear();
+    handle.routes().clear_openings();
     let preparing = std::mem::take(&mut handle.routes().preparing);
     for mailbox in preparing.into_values().flatten() {
         mailbox.send(ModelEvent::Lost).await;
@@ -176,7 +177,10 @@ impl Connection<'_> {
                 () = heartbeat.asked() => {}
                 message = self.socket.receive_with() => match message {
                     Ok((FromLauncher::Files { snapshot, names }, files)) => {
-                        self.handle.routes().on_files(&snapshot, &names, files);
+                        self.handle.routes().on_files(&snapshot, names, files);
+                    }
+                    Ok((FromLauncher::WeightsFiles { snapshot, names }, files)) => {
+                        self.handle.routes().on_weights_files(&snapshot, names, files);
                     }
                     Ok((FromLauncher::Welcome { protocol }, _)) => self.handle.routes().version = Some(protocol),
                     Ok((FromLauncher::Serves(served), _)) => match self.handle.compare(&served) {
@@ -256,7 +260,10 @@ impl Connection<'_> {
     async fn dispatch(&self, report: FromLauncher) {
         match report {
             // Handled by the connection itself.
-            FromLauncher::Welcome { .. } | FromLauncher::Serves(_) | FromLauncher::Files { .. } => {}
+            FromLauncher::Welcome { .. }
+            | FromLauncher::Serves(_)
+            | FromLauncher::Files { .. }
+            | FromLauncher::WeightsFiles { .. } => {}
             FromLauncher::Model { name, snapshot, manifest } => {
                 self.notify(LauncherEvent::Model { name, snapshot, manifest }).await;
             }
@@ -372,6 +379,7 @@ fn refusal(unsent: ToLauncher, message: String) -> Option<FromLauncher> {
         | ToLauncher::Kill { .. }
         | ToLauncher::EndZygotes { .. }
         | ToLauncher::OpenFiles { .. }
+        | ToLauncher::OpenWeights { .. }
         | ToLauncher::Renew
         | ToLauncher::Quit => None,
     }

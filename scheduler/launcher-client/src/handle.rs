@@ -6,7 +6,7 @@ use crate::metrics::PreparationMetrics;
 use crate::routes::{NodeFiles, Route, Routes};
 use omni_config::name::ModelName;
 use omni_node_protocol::id::{InstanceId, SnapshotDigest};
-use omni_node_protocol::launcher::{StartSpec, ToLauncher, VERSIONS, WeightsRequest};
+use omni_node_protocol::launcher::{OPEN_WEIGHTS_SINCE, StartSpec, ToLauncher, VERSIONS, WeightsPlace, WeightsRequest};
 use omni_task::Mailbox;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -120,6 +120,31 @@ impl LauncherHandle {
         let message = ToLauncher::OpenFiles { snapshot: snapshot.clone() };
         if !self.connected() || self.outbox.try_send(message).is_err() {
             self.routes().opening.remove(snapshot);
+            return Err(LauncherError::Silent);
+        }
+        Ok(files)
+    }
+
+    /// Requests the files of the weights of a content that the node itself reads; `None`: the weights are not on the node, or
+    /// the launcher is of a release that opens none. The reply never comes if the launcher is lost.
+    ///
+    /// # Errors
+    /// The launcher cannot be asked.
+    pub fn open_weights(
+        &self,
+        snapshot: &SnapshotDigest,
+        weights: WeightsPlace,
+    ) -> Result<oneshot::Receiver<Option<NodeFiles>>, LauncherError> {
+        let (reply, files) = oneshot::channel();
+        let mut routes = self.routes();
+        if routes.version.is_some_and(|version| version < OPEN_WEIGHTS_SINCE) {
+            let _ = reply.send(None); // it knows no such request
+            return Ok(files);
+        }
+        routes.opening_weights.entry(snapshot.clone()).or_default().push(reply);
+        let message = ToLauncher::OpenWeights { snapshot: snapshot.clone(), weights };
+        if !self.connected() || self.outbox.try_send(message).is_err() {
+            routes.opening_weights.remove(snapshot);
             return Err(LauncherError::Silent);
         }
         Ok(files)

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Files of a snapshot that the node itself reads, by their names.
+/// Files of a snapshot, or of the folder of a content's weights, that the node itself reads, by their names.
 pub type NodeFiles = Arc<BTreeMap<String, File>>;
 
 /// State shared by the handle and the task of the connection.
@@ -22,6 +22,8 @@ pub(crate) struct Routes {
     pub(crate) instances: HashMap<InstanceId, Route>,
     /// Waiters for the files of snapshots.
     pub(crate) opening: HashMap<SnapshotDigest, Vec<oneshot::Sender<NodeFiles>>>,
+    /// Waiters for the files of the weights of contents.
+    pub(crate) opening_weights: HashMap<SnapshotDigest, Vec<oneshot::Sender<Option<NodeFiles>>>>,
     /// Snapshots that models may return to.
     kept: BTreeMap<ModelName, BTreeSet<SnapshotDigest>>,
     /// Models whose kept snapshots were not sent to the launcher yet.
@@ -99,15 +101,38 @@ impl Routes {
     }
 
     /// Passes the files of a snapshot on to those that wait for them.
-    pub(crate) fn on_files(&mut self, snapshot: &SnapshotDigest, names: &[String], files: Vec<OwnedFd>) {
-        let files = Arc::new(names.iter().cloned().zip(files.into_iter().map(File::from)).collect::<BTreeMap<_, _>>());
+    pub(crate) fn on_files(&mut self, snapshot: &SnapshotDigest, names: Vec<String>, files: Vec<OwnedFd>) {
+        let files = by_name(names, files);
         for waiter in self.opening.remove(snapshot).unwrap_or_default() {
             let _ = waiter.send(Arc::clone(&files)); // or it waits no longer
         }
+    }
+
+    /// Passes the files of the weights of a content on to those that wait for them.
+    pub(crate) fn on_weights_files(
+        &mut self,
+        snapshot: &SnapshotDigest,
+        names: Option<Vec<String>>,
+        files: Vec<OwnedFd>,
+    ) {
+        let files = names.map(|names| by_name(names, files));
+        for waiter in self.opening_weights.remove(snapshot).unwrap_or_default() {
+            let _ = waiter.send(files.clone()); // or it waits no longer
+        }
+    }
+
+    /// Ends the wait for files: the launcher is lost.
+    pub(crate) fn clear_openings(&mut self) {
+        self.opening.clear();
+        self.opening_weights.clear();
     }
 
     /// Instances whose start an earlier launcher was asked for and may have carried out.
     pub(crate) fn unanswered(&self) -> Vec<InstanceId> {
         self.instances.iter().filter(|(_, route)| route.requested).map(|(id, _)| id.clone()).collect()
     }
+}
+
+fn by_name(names: Vec<String>, files: Vec<OwnedFd>) -> NodeFiles {
+    Arc::new(names.into_iter().zip(files.into_iter().map(File::from)).collect())
 }

@@ -6,7 +6,9 @@ use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bin
 use omni_config::name::ModelName;
 use omni_engine_protocol::packet::{MAX_PACKET, recv_packet_no_fds, send_packet};
 use omni_node_protocol::id::SnapshotDigest;
-use omni_node_protocol::launcher::{FromLauncher, Serves, StartSpec, ToLauncher, VERSIONS};
+use omni_node_protocol::launcher::{
+    FromLauncher, OPEN_WEIGHTS_SINCE, Serves, StartSpec, ToLauncher, VERSIONS, WeightsPlace,
+};
 use omni_task::{Heartbeat, Mailbox, Watchdog};
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
@@ -234,4 +236,52 @@ async fn a_launcher_is_connected_once_it_has_answered() {
     send_packet(&peer, &FromLauncher::Scanned, &[]).unwrap();
     assert!(matches!(events.recv().await, Some(LauncherEvent::Scanned)));
     assert!(handle.connected());
+}
+
+/// Connects to a launcher with this protocol version and asks it for the files of weights: what it received, and the reply.
+async fn weights_of(protocol: u32, names: Option<&'static str>) -> (Vec<ToLauncher>, Option<Vec<String>>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("launcher.sock");
+    let listener = listener(&path);
+    let (sender, mut events) = mpsc::channel(4);
+    let handle = LauncherHandle::start(path, None, BTreeMap::new(), PreparationMetrics::default(), sender, heartbeat());
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let launcher = tokio::task::spawn_blocking(move || {
+        let peer = listener.accept().unwrap().0;
+        for message in [FromLauncher::Welcome { protocol }, FromLauncher::Scanned] {
+            send_packet(&peer, &message, &[]).unwrap();
+        }
+        let mut asked = Vec::new();
+        if protocol >= OPEN_WEIGHTS_SINCE {
+            while asked.is_empty() {
+                match recv_packet_no_fds(&peer).unwrap() {
+                    ToLauncher::Hello { .. } | ToLauncher::KeptAll => {}
+                    message => asked.push(message),
+                }
+            }
+            let (snapshot, file) = (request().snapshot, tempfile::tempfile().unwrap());
+            let files: &[_] = if names.is_some() { &[file.as_raw_fd()] } else { &[] };
+            let names = names.map(|name| vec![name.to_owned()]);
+            send_packet(&peer, &FromLauncher::WeightsFiles { snapshot, names }, files).unwrap();
+        }
+        let _ = stopped.recv();
+        asked
+    });
+    assert!(matches!(events.recv().await, Some(LauncherEvent::Scanned)));
+    let files = handle.open_weights(&request().snapshot, WeightsPlace::Fetched).unwrap().await.unwrap();
+    drop(stop);
+    (launcher.await.unwrap(), files.map(|files| files.keys().cloned().collect()))
+}
+
+#[tokio::test]
+async fn files_of_weights_come_by_their_names() {
+    let asked = vec![ToLauncher::OpenWeights { snapshot: request().snapshot, weights: WeightsPlace::Fetched }];
+    let named = weights_of(VERSIONS.newest, Some("m.gguf")).await;
+    assert_eq!(named, (asked.clone(), Some(vec!["m.gguf".to_owned()])));
+    assert_eq!(weights_of(VERSIONS.newest, None).await, (asked, None), "they are not on the node");
+}
+
+#[tokio::test]
+async fn a_launcher_of_an_earlier_release_is_asked_for_no_files_of_weights() {
+    assert_eq!(weights_of(OPEN_WEIGHTS_SINCE - 1, None).await, (Vec::new(), None));
 }

@@ -1,5 +1,6 @@
 //! Events of the launcher's threads for its main loop: a bounded queue, and a descriptor that can be polled for it.
 
+use super::node_files::NodeFile;
 use super::running::Running;
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -23,6 +24,8 @@ pub(super) enum Event {
     Scanned,
     /// The folder of a content's weights was looked at.
     FolderChecked { job: Box<PlanJob>, checked: Result<(), String> },
+    /// The files of a content's weights that the node reads were opened.
+    WeightsOpened { snapshot: SnapshotDigest, files: Option<Vec<NodeFile>> },
     /// The copy of a version that a model comes back to was compared with its digest.
     Verified { job: Box<PlanJob>, intact: Result<bool, String> },
     /// The environment of a snapshot was planned.

@@ -26,6 +26,7 @@ mod links;
 mod lock;
 pub mod machine;
 mod main_loop;
+mod node_files;
 mod open_files;
 mod reap;
 mod records;
@@ -48,7 +49,7 @@ pub use error::LauncherError;
 pub use settings::Settings;
 pub use startup::run;
 pub use watch::{WatchError, watch};
-pub use weights_look::look;
+pub use weights_look::{look, open};
 
 /// How a launcher ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

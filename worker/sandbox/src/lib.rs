@@ -48,7 +48,7 @@ pub use step::StepError;
 pub use etc::USER;
 pub use kernel::wait;
 pub use root::{CACHE_HOME, HOME};
-pub use weights::{WEIGHTS, check as check_weights};
+pub use weights::{WEIGHTS, check as check_weights, opened as open_weights};
 
 use child::Start;
 use kernel::clone_flags;

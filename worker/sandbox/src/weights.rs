@@ -51,7 +51,11 @@ pub fn check(weights: &Weights) -> Result<(), StepError> {
     if is_closed { Err(Unusable::Closed).step(|| step(weights)) } else { Ok(()) }
 }
 
-fn opened(weights: &Weights) -> Result<OwnedFd, StepError> {
+/// Opens the folder, as a place to open files beneath.
+///
+/// # Errors
+/// As of [`check`].
+pub fn opened(weights: &Weights) -> Result<OwnedFd, StepError> {
     let unusable = |errno| match errno {
         Errno::ENOENT => Unusable::Missing,
         Errno::ENOTDIR => Unusable::NoFolder,

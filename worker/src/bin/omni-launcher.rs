@@ -58,6 +58,9 @@ struct Arguments {
     /// Set by the launcher for a process that looks at a folder of weights: one that the operator lists, and the path in it.
     #[arg(long, hide = true, num_args = 2, allow_hyphen_values = true, value_names = ["FOLDER", "PATH"])]
     look: Vec<OsString>,
+    /// The same for a process that opens files of such a folder, and sends them over the socket at its output.
+    #[arg(long, hide = true, num_args = 2, allow_hyphen_values = true, value_names = ["FOLDER", "PATH"])]
+    open: Vec<OsString>,
 }
 
 fn main() -> ExitCode {
@@ -74,6 +77,9 @@ fn main() -> ExitCode {
     }
     if let [folder, below] = arguments.look.as_slice() {
         return omni_launcher::look(folder, below).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
+    if let [folder, below] = arguments.open.as_slice() {
+        return omni_launcher::open(folder, below).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
     }
     if let Some(bounds) = arguments.watcher.clone() {
         return watcher(arguments, &bounds).map_or_else(

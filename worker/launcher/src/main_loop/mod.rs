@@ -233,6 +233,7 @@ impl Launcher {
             ToLauncher::Kill { instance } => self.kill(instance),
             ToLauncher::EndZygotes { model } => self.end_idle_zygotes_of(&model),
             ToLauncher::OpenFiles { snapshot } => self.open_files(snapshot),
+            ToLauncher::OpenWeights { snapshot, weights } => self.open_weights(snapshot, &weights),
             ToLauncher::Renew => self.renew(),
             ToLauncher::Quit => self.end.quitting = true,
         }
@@ -296,6 +297,7 @@ impl Launcher {
                 self.sweep_snapshots();
             }
             Event::FolderChecked { job, checked } => self.on_folder_checked(*job, checked),
+            Event::WeightsOpened { snapshot, files } => self.on_weights_opened(snapshot, files),
             Event::Verified { job, intact } => self.on_verified(*job, intact),
             Event::Planned { model, snapshot, plan } => self.on_planned(model, snapshot, plan),
             Event::BuildLine { key, line } => self.on_build_line(&key, &line),

@@ -4,18 +4,16 @@
 //! whole list, the list of the one before holds and nothing is removed.
 
 use super::Launcher;
+use crate::node_files::{NodeFile, open_node_files};
 use nix::fcntl::{OFlag, open};
-use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::sys::stat::Mode;
 use omni_config::ModelName;
 use omni_log::chain;
 use omni_node_protocol::id::SnapshotDigest;
-use omni_node_protocol::launcher::{FromLauncher, NODE_FILES};
+use omni_node_protocol::launcher::FromLauncher;
 use omni_snapshot::Store;
-use omni_snapshot::beneath::open_within;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
@@ -130,18 +128,10 @@ impl Snapshots {
     }
 
     /// Opens the files of a snapshot that the node itself reads, as far as they are there.
-    fn open_files(&self, snapshot: &SnapshotDigest) -> Vec<(&'static str, OwnedFd)> {
+    fn open_files(&self, snapshot: &SnapshotDigest) -> Vec<NodeFile> {
         let Some(path) = self.store.find(snapshot) else { return Vec::new() };
-        let Ok(root) = open(&path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty()) else {
-            return Vec::new();
-        };
-        let open = |name: &'static str| {
-            let file = open_within(&root, Path::new(name), OFlag::O_RDONLY | OFlag::O_NONBLOCK).ok()?;
-            let found = fstat(&file).ok()?;
-            let is_file = SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;
-            is_file.then_some((name, file))
-        };
-        NODE_FILES.into_iter().filter_map(open).collect()
+        let root = open(&path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty());
+        root.map(open_node_files).unwrap_or_default()
     }
 
     /// Removes snapshots that are neither kept nor in use; none before the list of kept ones is complete.
@@ -162,8 +152,7 @@ impl Launcher {
 
     /// Sends the files of a snapshot that the node itself reads.
     pub(super) fn open_files(&mut self, snapshot: SnapshotDigest) {
-        let (names, files) =
-            self.snapshots.open_files(&snapshot).into_iter().map(|(name, fd)| (name.to_owned(), fd)).unzip();
+        let (names, files) = self.snapshots.open_files(&snapshot).into_iter().unzip();
         self.scheduler.send_with(FromLauncher::Files { snapshot, names }, files);
     }
 

@@ -3,8 +3,10 @@
 use super::fetches::{Fetches, RunEnd};
 use super::{Launcher, shortened};
 use crate::event::Event;
+use crate::node_files::NodeFile;
 use crate::start;
 use crate::weights::Fetcher;
+use crate::weights_look::Opening;
 use omni_config::Foreign;
 use omni_environment::Failure;
 use omni_log::chain;
@@ -21,18 +23,24 @@ use std::time::{Duration, Instant};
 /// Time for which weights stay that are ready for a content without an instance.
 const STAY: Duration = Duration::from_mins(10);
 
+/// Folders of weights whose files are opened, at a time.
+const OPENINGS: usize = 16;
+
 /// The cache of weights, and downloads into it.
 pub(crate) struct Weights {
     fetcher: Arc<Fetcher>,
     pub(super) fetches: Fetches,
     /// Contents whose weights are ready, and until when they stay without an instance.
     ready: BTreeMap<SnapshotDigest, Instant>,
+    /// Handles, one for each folder whose files are being opened.
+    openings: Arc<()>,
 }
 
 impl Weights {
     /// Without any download.
     pub(crate) fn new(fetcher: Fetcher) -> Self {
-        let mut weights = Self { fetcher: Arc::new(fetcher), fetches: Fetches::default(), ready: BTreeMap::new() };
+        let (fetches, ready, openings) = (Fetches::default(), BTreeMap::new(), Arc::new(()));
+        let mut weights = Self { fetcher: Arc::new(fetcher), fetches, ready, openings };
         weights.measure();
         weights
     }
@@ -108,13 +116,51 @@ impl Launcher {
 
     /// Where the weights of an instance are. `set`: as [`Launcher::set_of`] has it.
     pub(super) fn weights_of(&self, spec: &StartSpec, set: Option<&Digest>) -> Option<Mounted> {
-        match &spec.weights {
-            None => None,
-            Some(WeightsPlace::Folder { path }) => start::granted(path, &self.context.settings.config),
-            Some(WeightsPlace::Fetched) => {
+        self.folder_of(spec.weights.as_ref()?, set)
+    }
+
+    fn folder_of(&self, place: &WeightsPlace, set: Option<&Digest>) -> Option<Mounted> {
+        match place {
+            WeightsPlace::Folder { path } => start::granted(path, &self.context.settings.config),
+            WeightsPlace::Fetched => {
                 set.map(|set| Mounted { folder: self.weights.fetcher.cache.sets(), below: set.as_str().into() })
             }
         }
+    }
+
+    /// Has the files of a content's weights opened that the node itself reads. One beyond [`OPENINGS`] at once is answered as
+    /// if the weights were not there: they are asked for again.
+    pub(super) fn open_weights(&mut self, snapshot: SnapshotDigest, place: &WeightsPlace) {
+        let set = self.weights.fetcher.cache.set_of(&snapshot);
+        let folder = self.folder_of(place, set.as_ref());
+        let has_room = Arc::strong_count(&self.weights.openings) <= OPENINGS;
+        let Some(folder) = folder.filter(|_| has_room) else { return self.on_weights_opened(snapshot, None) };
+        let (openings, events, of) =
+            (Arc::clone(&self.weights.openings), self.threads.events.clone(), snapshot.clone());
+        let run = move || {
+            let mut opening = Opening::begin(&folder).ok();
+            let files = opening.as_mut().and_then(Opening::files);
+            let _ = events.send(Event::WeightsOpened { snapshot: of, files });
+            if let Some(opening) = opening {
+                opening.reap();
+            }
+            drop(openings);
+        };
+        if thread::Builder::new().name("open".into()).spawn(run).is_err() {
+            self.on_weights_opened(snapshot, None);
+        }
+    }
+
+    /// Sends the files of a content's weights that the node itself reads.
+    pub(super) fn on_weights_opened(&mut self, snapshot: SnapshotDigest, files: Option<Vec<NodeFile>>) {
+        let (names, files) = match files {
+            Some(files) => {
+                let (names, files) = files.into_iter().unzip();
+                (Some(names), files)
+            }
+            None => (None, Vec::new()),
+        };
+        self.scheduler.send_with(FromLauncher::WeightsFiles { snapshot, names }, files);
     }
 
     /// Begins the downloads that there are places for, and sends changed stages.
