@@ -33,19 +33,18 @@ const LONGEST_TOKEN: u64 = 4096;
 /// Parts of a file that the node needs to render conversations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conversation {
-    /// Chat template.
-    pub template: String,
+    /// Chat template; `None`: the file has none.
+    pub template: Option<String>,
     /// Special tokens.
     pub tokens: SpecialTokens,
 }
 
 impl Conversation {
-    /// Reads them; `None`: the file has no chat template. At most [`MOST_READ`] bytes are read, at their positions, and the
-    /// texts of other tokens are not kept.
+    /// Reads them. At most [`MOST_READ`] bytes are read, at their positions, and the texts of other tokens are not kept.
     ///
     /// # Errors
     /// The file cannot be read, is no GGUF file, or a part has another type or is too long.
-    pub fn read(file: &File) -> Result<Option<Self>, Defect> {
+    pub fn read(file: &File) -> Result<Self, Defect> {
         let budget = Cell::new(MOST_READ);
         let mut source = FileSource::new(file, &budget).map_err(|error| Defect(format!("cannot be read: {error}")))?;
         let count = header(&mut source)?.values;
@@ -57,8 +56,7 @@ impl Conversation {
             Ok(())
         })?;
         let wanted = Wanted { source, kept };
-        let Some(template) = wanted.template()? else { return Ok(None) };
-        Ok(Some(Self { template, tokens: wanted.tokens()? }))
+        Ok(Self { template: wanted.template()?, tokens: wanted.tokens()? })
     }
 }
 

@@ -48,7 +48,7 @@ fn file(bytes: &[u8]) -> File {
     file
 }
 
-fn read(values: &[Vec<u8>]) -> Result<Option<Conversation>, String> {
+fn read(values: &[Vec<u8>]) -> Result<Conversation, String> {
     Conversation::read(&file(&bytes(values))).map_err(|defect| defect.to_string())
 }
 
@@ -77,8 +77,8 @@ fn a_template_is_found_behind_a_large_vocabulary() {
         value("tokenizer.ggml.unknown_token_id", 5, &(-1_i32).to_le_bytes()),
         text(TEMPLATE, "{{ bos_token }}"),
     ];
-    let Conversation { template, tokens } = read(&values).unwrap().unwrap();
-    assert_eq!(template, "{{ bos_token }}");
+    let Conversation { template, tokens } = read(&values).unwrap();
+    assert_eq!(template.as_deref(), Some("{{ bos_token }}"));
     assert_eq!(
         tokens.named,
         [("pad_token", "<pad>".to_owned()), ("bos_token", "<s>".to_owned()), ("eos_token", "</s>".to_owned())]
@@ -87,11 +87,15 @@ fn a_template_is_found_behind_a_large_vocabulary() {
 }
 
 #[test]
-fn a_file_without_a_template_has_no_conversation() {
-    assert_eq!(read(&[]), Ok(None));
-    assert_eq!(read(&[texts(TOKENS, &["a"]), text("general.name", "x")]), Ok(None));
-    let bare = read(&[text(TEMPLATE, "t")]).unwrap().unwrap();
-    assert_eq!(bare, Conversation { template: "t".to_owned(), tokens: SpecialTokens::default() });
+fn a_file_may_have_no_template_and_no_vocabulary() {
+    let expected = |template: Option<&str>| Conversation {
+        template: template.map(str::to_owned),
+        tokens: SpecialTokens::default(),
+    };
+    assert_eq!(read(&[]), Ok(expected(None)));
+    assert_eq!(read(&[text("general.name", "x"), text(TEMPLATE, "t")]), Ok(expected(Some("t"))));
+    let tokens = read(&[texts(TOKENS, &["<s>"]), numbers(TYPES, &[3])]).unwrap();
+    assert_eq!((tokens.template, tokens.tokens.control), (None, vec![(0, "<s>".to_owned())]));
 }
 
 #[test]
@@ -111,7 +115,7 @@ fn a_file_that_is_cut_anywhere_is_refused() {
         text(TEMPLATE, "template"),
     ];
     let whole = bytes(&values);
-    assert!(Conversation::read(&file(&whole)).unwrap().is_some());
+    assert!(Conversation::read(&file(&whole)).unwrap().template.is_some());
     for length in 0..whole.len() {
         let reason = Conversation::read(&file(&whole[..length])).unwrap_err().to_string();
         let expected = if length < 4 { "is not a GGUF file" } else { "is cut short: " };
@@ -140,7 +144,7 @@ fn lengths_and_counts_beyond_the_file_take_no_memory() {
     check_refused(&[text(&key, "")], "has 65536 bytes in the key of value 0 of the metadata, more than 65535");
     let template = "t".repeat(usize::try_from(LONGEST_TEMPLATE).unwrap() + 1);
     check_refused(&[text(TEMPLATE, &template)], "has a value of \"tokenizer.chat_template\" that has 1048577 bytes");
-    assert!(read(&[text(TEMPLATE, &template[1..])]).unwrap().is_some());
+    assert!(read(&[text(TEMPLATE, &template[1..])]).unwrap().template.is_some());
 }
 
 #[test]
@@ -166,7 +170,7 @@ fn values_of_wrong_types_are_refused_by_their_keys() {
     check_refused(&[template.clone(), template.clone()], "has the key \"tokenizer.chat_template\" twice");
     check_refused(&[array("nested", 9, 1, &[0; 64])], "has arrays of arrays in the value of key \"nested\"");
     check_refused(&[value("odd", 99, &[0; 8])], "has the unknown type 99 in the value of key \"odd\"");
-    let id = read(&with(value(id, 10, &u64::MAX.to_le_bytes()))).unwrap().unwrap();
+    let id = read(&with(value(id, 10, &u64::MAX.to_le_bytes()))).unwrap();
     assert_eq!(id.tokens, SpecialTokens::default(), "an id beyond the vocabulary is that of no token");
 }
 
@@ -216,5 +220,5 @@ fn the_bytes_that_are_read_are_bounded() {
     sparse.write_all_at(&head, 0).unwrap();
     let at = head.len() as u64 + (8 << 30);
     sparse.write_all_at(&text(TEMPLATE, "t"), at).unwrap();
-    assert_eq!(Conversation::read(&sparse).unwrap().unwrap().template, "t");
+    assert_eq!(Conversation::read(&sparse).unwrap().template.as_deref(), Some("t"));
 }

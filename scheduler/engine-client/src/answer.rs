@@ -51,6 +51,8 @@ pub enum Unanswered {
     Failed(Failure),
     /// No instance got it before this scheduler handed the model over: it has to be sent to the successor.
     NotSent(RequestBody),
+    /// An instance has a place for the request, which waited for that alone.
+    Turn,
 }
 
 impl From<Failure> for Unanswered {

@@ -13,6 +13,9 @@ pub struct Request {
     pub head: RequestHead,
     /// Body.
     pub body: RequestBody,
+    /// The body is made when an instance has a place for the request, by what is known then: its turn is returned to the
+    /// submitter, and the request is submitted again with its body.
+    pub awaits_turn: bool,
     /// Moment at which the client stops waiting.
     pub deadline: Instant,
     /// Receives the answer.

@@ -49,6 +49,7 @@ impl Reply {
 struct Entry {
     head: RequestHead,
     body: RequestBody,
+    awaits_turn: bool,
     deadline: Instant,
     sent: Option<Sent>,
     has_usage: bool,
@@ -99,11 +100,23 @@ pub struct RequestTable {
 impl RequestTable {
     /// Adds a request, which is not sent yet.
     pub fn insert(&mut self, id: RequestId, request: Request) {
-        let Request { head, body, deadline, reply, execution } = request;
+        let Request { head, body, awaits_turn, deadline, reply, execution } = request;
         let reply = Reply::Open(reply);
         let (sent, permit, has_usage, is_expired) = (None, None, false, false);
-        let entry = Entry { head, body, deadline, sent, has_usage, reply, permit, execution, is_expired };
+        let entry = Entry { head, body, awaits_turn, deadline, sent, has_usage, reply, permit, execution, is_expired };
         self.entries.insert(id, entry);
+    }
+
+    /// Returns a request that waits for its turn to its submitter, now that an instance has a place for it. Returns `false`
+    /// for one that is to be sent.
+    pub fn return_turn(&mut self, id: RequestId) -> bool {
+        if !self.entries.get(&id).is_some_and(|entry| entry.awaits_turn) {
+            return false;
+        }
+        if let Some(Entry { reply: Reply::Open(reply), .. }) = self.entries.remove(&id) {
+            let _ = reply.send(Err(Unanswered::Turn)); // or its client is gone
+        }
+        true
     }
 
     /// Queues a request on an instance's connection. Returns `false` when it is gone, or its body was read already.
@@ -423,7 +436,8 @@ mod tests {
         };
         let body = RequestBody::Collected(BodyKind::Json, Bytes::from_static(b"{}"));
         let deadline = Instant::now() + std::time::Duration::from_secs(60);
-        table.insert(ID, Request { head, body, deadline, reply, execution: Execution::default() });
+        let (awaits_turn, execution) = (false, Execution::default());
+        table.insert(ID, Request { head, body, awaits_turn, deadline, reply, execution });
         let (mut connection, _ends) = DataConnection::pair().unwrap();
         let name = Arc::new(InstanceName { id: "abc".to_owned(), version: "0123".to_owned() });
         let to = Recipient { instance: MODEL, name, swap: None, start: StartTimes::default() };

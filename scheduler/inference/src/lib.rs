@@ -25,6 +25,7 @@ mod run;
 mod state;
 mod submission;
 mod templates;
+mod text_model;
 mod trace;
 
 pub use admission::{BatchItem, ItemFailure};
@@ -35,4 +36,4 @@ pub use forward::{Forwarder, Listener};
 pub use jobs_handle::{JobCounts, JobsHandle, StoreState};
 pub use refusal::refuse;
 pub use state::RunApi;
-pub use templates::check_content;
+pub use text_model::check_content;

@@ -99,13 +99,12 @@ impl ModelRequest<'_> {
         if let Some(response) = queue::serve(api, &caller, model.name.as_str(), &received.body).await? {
             return Ok(response);
         }
-        let content = &*content;
         let kind = content.manifest.model.kind;
         let mut call = Call {
             api,
             caller,
             model,
-            content,
+            content: &content,
             deadline,
             label: Api::WorkersAi,
             original: None,
@@ -128,7 +127,7 @@ impl ModelRequest<'_> {
             Kind::TextToImage => native_images(call, &body, permit).await,
             Kind::TextGeneration | Kind::SpeechToText | Kind::Custom => {
                 let request = omni_workers_ai::text_request(model.name.as_str(), &body)?;
-                let (codec, original) = (TextCodec::Native, body);
+                let (codec, original, content) = (TextCodec::Native, body, Arc::clone(&content));
                 TextRequest { api, caller, model, content, request, codec, original, permit, deadline }.serve().await
             }
         }

@@ -7,9 +7,10 @@ use crate::forward::Listener;
 use crate::head::{self, priority};
 use crate::in_flight::InFlightRequest;
 use crate::trace::RequestTrace;
+use bytes::Bytes;
 use hyper::http::request::Parts;
 use omni_auth::TokenHolder;
-use omni_body::{BodyPermit, RequestBody};
+use omni_body::{BodyKind, BodyPermit, RequestBody};
 use omni_engine_client::{Answer, AnswerContent, Execution, Request as EngineRequest, Unanswered};
 use omni_engine_protocol::frame::RequestHead;
 use omni_ingress::body::RunningUpload;
@@ -55,6 +56,8 @@ pub(crate) enum Outcome {
     Answer(Box<Answer>, InFlightRequest),
     /// No instance got it before the model was handed over.
     NotSent(RequestBody),
+    /// Its turn has come; it waited for that alone.
+    Turn,
 }
 
 impl Caller<'_> {
@@ -68,15 +71,52 @@ impl Caller<'_> {
         &self,
         model: &Arc<Model>,
         (api, operation, session): (Api, &'static str, Option<u64>),
-        (mut head, body): (RequestHead, RequestBody),
+        (head, body): (RequestHead, RequestBody),
         mut permit: Option<BodyPermit>,
+        (content, deadline): (&Content, Instant),
+    ) -> Result<Submitted, Failure> {
+        if permit.as_mut().is_some_and(|permit| !permit.move_to(&model.body_budget, Instant::now())) {
+            return Err(Failure::NodeBusy);
+        }
+        let call = (api, operation, session);
+        self.submit_request(model, call, (head, body, false), permit, (content, deadline))
+    }
+
+    /// Submits a request whose body can be made only once an instance has a place for it, and waits for that: in the queue, as
+    /// every other one, with its failures. Returns `false` if the model was handed over meanwhile. The caller counts the outcome.
+    ///
+    /// # Errors
+    /// The failure of a request that no instance gets.
+    pub(crate) async fn wait_for_turn(
+        &self,
+        model: &Arc<Model>,
+        call: (Api, &'static str, Option<u64>),
+        target: (&Content, Instant),
+    ) -> Result<bool, Failure> {
+        let head = head::head(self.parts, self.id, None, false);
+        let body = RequestBody::Collected(BodyKind::Json, Bytes::new());
+        let mut submitted = self.submit_request(model, call, (head, body, true), None, target)?;
+        submitted.request.leave_outcome();
+        match submitted.wait(model, &mut None, target.1).await? {
+            Outcome::Turn => Ok(true),
+            Outcome::NotSent(_) => Ok(false),
+            Outcome::Answer(_, mut request) => {
+                request.cancel_uncounted(); // no instance got it
+                Err(Failure::Died)
+            }
+        }
+    }
+
+    fn submit_request(
+        &self,
+        model: &Arc<Model>,
+        (api, operation, session): (Api, &'static str, Option<u64>),
+        (mut head, body, awaits_turn): (RequestHead, RequestBody, bool),
+        permit: Option<BodyPermit>,
         (content, deadline): (&Content, Instant),
     ) -> Result<Submitted, Failure> {
         if self.usage.refuses() {
             return Err(Failure::UsageNotKept);
-        }
-        if permit.as_mut().is_some_and(|permit| !permit.move_to(&model.body_budget, Instant::now())) {
-            return Err(Failure::NodeBusy);
         }
         let id = RequestId(NEXT_ID.fetch_add(1, Ordering::Relaxed));
         let (sender, reply) = oneshot::channel();
@@ -92,7 +132,7 @@ impl Caller<'_> {
         let at = Instant::now();
         let (caller, trace) = ((self.id, self.holder), (self.trace.id(), spans));
         let attempt = Attempt::new(self.usage, caller, trace, (at, execution.clone()), (has_gpu, bytes_in));
-        let request = EngineRequest { head, body, deadline, reply: sender, execution };
+        let request = EngineRequest { head, body, awaits_turn, deadline, reply: sender, execution };
         let submission = Submission { id, priority, session, cost, request };
         let is_item = self.parts.extensions.get::<BatchItem>().is_some();
         let attempt = (attempt, is_item);
@@ -128,6 +168,10 @@ impl Submitted {
             Ok(Ok(Err(Unanswered::NotSent(body)))) => {
                 request.on_not_sent();
                 Ok(Outcome::NotSent(body))
+            }
+            Ok(Ok(Err(Unanswered::Turn))) => {
+                request.on_not_sent();
+                Ok(Outcome::Turn)
             }
             Ok(Err(broken_off)) => {
                 request.cancel_uncounted();

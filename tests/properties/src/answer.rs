@@ -124,8 +124,10 @@ fn begin() -> (RequestTable, BTreeMap<u64, Client>) {
         let (reply, answer) = oneshot::channel();
         let deadline = Instant::now() + Duration::from_secs(60);
         let body = RequestBody::Collected(BodyKind::Json, Bytes::new());
-        requests
-            .insert(RequestId(id), Request { head: head(), body, deadline, reply, execution: Execution::default() });
+        requests.insert(
+            RequestId(id),
+            Request { head: head(), body, awaits_turn: false, deadline, reply, execution: Execution::default() },
+        );
         let instance = if id == OTHERS { OTHER } else { MODEL };
         let name = Arc::new(InstanceName { id: "0".to_owned(), version: "0".to_owned() });
         let to = Recipient { instance, name, swap: None, start: StartTimes::default() };
@@ -164,7 +166,7 @@ impl Client {
                     failed(&failure);
                     Self::Done
                 }
-                Ok(Err(Unanswered::NotSent(_))) => panic!("what was sent is not given back"),
+                Ok(Err(Unanswered::NotSent(_) | Unanswered::Turn)) => panic!("what was sent is not given back"),
             };
         }
         if let Self::Reads(reads) = self {

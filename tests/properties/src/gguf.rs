@@ -24,7 +24,7 @@ pub fn holds(data: &[u8]) {
     let Some(opened) = checkpoint::open(&path, data.len()) else { return };
     let metadata = opened.gguf().expect("metadata of a GGUF file");
     if let Ok(conversation) = conversation {
-        assert_eq!(conversation.as_ref().map(|read| read.template.as_str()), metadata.text(CHAT_TEMPLATE));
+        assert_eq!(conversation.template.as_deref(), metadata.text(CHAT_TEMPLATE));
     }
     for key in metadata.keys() {
         one_type(metadata, key);

@@ -221,6 +221,7 @@ impl Call<'_> {
         let at = submitted.at;
         let (answer, in_flight) = match submitted.wait(self.model, &mut upload, self.deadline).await? {
             Outcome::Answer(answer, in_flight) => (*answer, in_flight),
+            Outcome::Turn => return Err(Failure::Died), // it was to be sent
             Outcome::NotSent(body) => {
                 let response = match self.original.take() {
                     Some(original) => self.api.forward(self.caller, original, self.deadline).await?,

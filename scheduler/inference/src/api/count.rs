@@ -7,6 +7,7 @@ use hyper::Response;
 use omni_ingress::body::IncomingBody;
 use omni_request_error::Failure;
 use omni_supervisor::metrics::Api;
+use std::sync::Arc;
 
 impl ApiRequest<'_> {
     pub(super) async fn count_tokens(&self, incoming: &mut IncomingBody) -> Result<Response<AnswerBody>, Failure> {
@@ -15,6 +16,7 @@ impl ApiRequest<'_> {
         let (name, length) = (request.model.clone(), original.len());
         let count = async |target: Target<'_>| {
             let Target { model, content, deadline } = target;
+            let content = Arc::clone(content);
             let (api, caller, codec) = (self.api, self.caller(), TextCodec::Messages);
             TextRequest { api, caller, model, content, request, codec, original, permit, deadline }.count().await
         };

@@ -187,7 +187,7 @@ impl ApiRoute {
 /// Model of a request, and the end of the client's wait.
 struct Target<'a> {
     model: &'a Arc<Model>,
-    content: &'a Content,
+    content: &'a Arc<Content>,
     deadline: Instant,
 }
 
@@ -255,7 +255,7 @@ impl ApiRequest<'_> {
         let (name, length) = (request.model.clone(), original.len());
         let serve = async |target: Target<'_>| {
             let Target { model, content, deadline } = target;
-            let (api, caller) = (self.api, self.caller());
+            let (api, caller, content) = (self.api, self.caller(), Arc::clone(content));
             TextRequest { api, caller, model, content, request, codec, original, permit, deadline }.serve().await
         };
         self.with_model(&name, form.api(), length, serve).await

@@ -191,6 +191,7 @@ impl Choice {
                 self.source = Source::Over;
                 Progress::NotSent
             }
+            Err(Unanswered::Turn) => self.fail(Failure::Died), // it was to be sent
         }
     }
 

@@ -258,15 +258,23 @@ impl Dispatch {
     /// Queues a request again, in its old place: not one byte of it has reached its instance. Returns whether it was in
     /// flight and not cancelled.
     pub fn requeue(&mut self, id: RequestId) -> bool {
+        let unsent = self.take_back(id);
+        let is_queued = unsent.is_some();
+        unsent.into_iter().for_each(|sent| self.queue.requeue(sent.request));
+        is_queued
+    }
+
+    /// Removes a request whose turn has come and that is not sent. It says nothing about the instance's pace.
+    pub fn withdraw(&mut self, id: RequestId) {
+        self.take_back(id);
+    }
+
+    fn take_back(&mut self, id: RequestId) -> Option<route::Sent> {
         let is_it = |sent: &route::Sent| sent.id() == id && !sent.is_cancelled();
-        for route in &mut self.routes {
-            if let Some(sent) = route.sent.iter().position(is_it).and_then(|at| route.sent.remove(at)) {
-                self.in_flight -= 1;
-                self.queue.requeue(sent.request);
-                return true;
-            }
-        }
-        false
+        let take = |route: &mut Route| route.sent.iter().position(is_it).and_then(|at| route.sent.remove(at));
+        let sent = self.routes.iter_mut().find_map(take)?;
+        self.in_flight -= 1;
+        Some(sent)
     }
 
     /// Removes a request whose last frame has arrived. Returns the instance that had it.

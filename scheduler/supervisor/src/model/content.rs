@@ -156,6 +156,16 @@ impl Content {
         Some(WeightsRequest { source, sha256: weights.sha256.clone(), files })
     }
 
+    /// Place of the weights that are not in its directory; `None`: there are none.
+    #[must_use]
+    pub fn weights_place(&self) -> Option<WeightsPlace> {
+        let weights = &self.manifest.weights;
+        match weights.folder() {
+            Some(path) => Some(WeightsPlace::Folder { path: path.to_owned() }),
+            None => weights.fetched().map(|_| WeightsPlace::Fetched),
+        }
+    }
+
     /// Request for an instance of this content.
     #[must_use]
     pub fn start_spec(
@@ -196,10 +206,7 @@ impl Content {
                 memory_bytes: memory.bytes(),
                 startup_ms: u64::try_from(manifest.timeouts.startup.as_millis()).unwrap_or(u64::MAX),
             }),
-            weights: match manifest.weights.folder() {
-                Some(path) => Some(WeightsPlace::Folder { path: path.to_owned() }),
-                None => manifest.weights.fetched().map(|_| WeightsPlace::Fetched),
-            },
+            weights: self.weights_place(),
             note: self.text.clone().unwrap_or_default(),
         }
     }

@@ -18,7 +18,8 @@ use crate::outcome::{PendingOutcome, log_for_author};
 use crate::passed::observe;
 use crate::state::RunApi;
 use crate::submission::{Caller, Outcome, Submitted};
-use crate::templates::TextModel;
+use crate::templates::unavailable;
+use crate::text_model::TextModel;
 use crate::trace::operation;
 use bytes::{Bytes, BytesMut};
 use hyper::Response;
@@ -49,6 +50,8 @@ use std::time::Instant;
 
 /// Bytes of a short answer in any of the forms.
 const WHOLE: usize = 2048;
+/// Turns that a request waits for, of one content after the other, until it knows the template of one.
+const TURNS: usize = 3;
 /// Bytes of a choice that waits, beside its body and its head.
 const CHOICE: u64 = 3072;
 
@@ -57,7 +60,7 @@ pub(crate) struct TextRequest<'a> {
     pub(crate) api: &'a RunApi,
     pub(crate) caller: Caller<'a>,
     pub(crate) model: &'a Arc<Model>,
-    pub(crate) content: &'a Content,
+    pub(crate) content: Arc<Content>,
     pub(crate) request: GenerationRequest,
     pub(crate) codec: TextCodec,
     /// Body as it came, for a scheduler that has to serve it in this one's place.
@@ -73,6 +76,8 @@ struct Prepared {
     format: Option<Arc<ResponseFormat>>,
     prompts: Vec<PreparedPrompt>,
     memory: RequestMemory,
+    /// Begin of a wait for the template; `None`: there was none.
+    waited_since: Option<Instant>,
 }
 
 /// A request that was submitted and waits for its answer.
@@ -98,7 +103,9 @@ impl TextRequest<'_> {
     /// The failure, for the codec of the API.
     pub(crate) async fn serve(self) -> Result<Response<AnswerBody>, Failure> {
         let Self { api, caller, model, deadline, .. } = self;
-        let waiting = self.submit().await?;
+        let whole = self.original.clone();
+        let Some(waiting) = self.submit().await? else { return api.forward(caller, whole, deadline).await };
+        drop(whole);
         let Waiting { mut generation, mut encoder, submitted, label, streamed, original, body_memory, kept } = waiting;
         let begun = match generation.next().await {
             Event::Begun(begun) => begun,
@@ -143,7 +150,9 @@ impl TextRequest<'_> {
     /// # Errors
     /// The failure, for the codec of the API; status 501 from a model that cannot count.
     pub(crate) async fn count(mut self) -> Result<Response<AnswerBody>, Failure> {
-        let (Prepared { prompts, memory, .. }, mut outcome) = self.prepare().await?;
+        let Some((Prepared { prompts, memory, .. }, mut outcome)) = self.prepare().await? else {
+            return self.api.forward(self.caller, self.original, self.deadline).await;
+        };
         outcome.leave(); // that of the only request to the model counts
         let body = prompts.into_iter().next().and_then(|prompt| prompt.choices.into_iter().next());
         let Some(body) = body else { return Err(Failure::NoSuchRoute) };
@@ -154,6 +163,7 @@ impl TextRequest<'_> {
         let (answer, mut request) = match submitted.wait(model, &mut None, deadline).await? {
             Outcome::Answer(answer, request) => (*answer, request),
             Outcome::NotSent(_) => return api.forward(caller, original, deadline).await,
+            Outcome::Turn => return Err(Failure::Died), // it was to be sent
         };
         drop((original, body_memory));
         let AnswerContent::Json(json) = answer.content else {
@@ -168,9 +178,10 @@ impl TextRequest<'_> {
         Ok(Document::json(omni_anthropic::token_count_answer(tokens)).response())
     }
 
-    /// Submits the request. Of what was parsed, only what the answer needs is kept.
-    async fn submit(mut self) -> Result<Waiting, Failure> {
-        let (Prepared { text_model, format, prompts, mut memory }, mut outcome) = self.prepare().await?;
+    /// Submits the request. Of what was parsed, only what the answer needs is kept. `None`: the model was handed over.
+    async fn submit(mut self) -> Result<Option<Waiting>, Failure> {
+        let Some((prepared, mut outcome)) = self.prepare().await? else { return Ok(None) };
+        let Prepared { text_model, format, prompts, mut memory, waited_since } = prepared;
         let stop = StopStrings::new(&self.request.stop);
         let tools: Vec<_> = self.request.prompts.iter().map(compiled_tools).collect();
         let tools_bytes: u64 = tools.iter().map(|tools| tools.bytes()).sum();
@@ -180,7 +191,7 @@ impl TextRequest<'_> {
         let kept = tools_bytes + stop.bytes() + format.as_deref().map_or(0, ResponseFormat::bytes) + repeated;
         memory.hold(heads).and_then(|()| memory.keep(kept)).inspect_err(|_| outcome.leave())?;
         let (body_memory, kept) = memory.into_permits();
-        let submitted = Instant::now();
+        let submitted = waited_since.unwrap_or_else(Instant::now);
         let choices = self.choices(&text_model, (prompts, &tools), &stop, &body_memory);
         let choices = choices.inspect_err(|_| outcome.leave())?;
         let check = FormatCheck::new(format, choices.len(), text_model.aside.clone());
@@ -188,29 +199,77 @@ impl TextRequest<'_> {
         let generation = Generation::new(choices, per_prompt, check, (self.deadline, outcome));
         let (label, streamed) = (self.codec.label(), self.request.stream);
         let encoder = self.codec.encoder(&self.request, self.caller.id, unix_ms() / 1000);
-        Ok(Waiting { generation, encoder, submitted, label, streamed, original: self.original, body_memory, kept })
+        Ok(Some(Waiting {
+            generation,
+            encoder,
+            submitted,
+            label,
+            streamed,
+            original: self.original,
+            body_memory,
+            kept,
+        }))
     }
 
-    /// Prepares the request until its deadline. The outcome is that of a client that leaves meanwhile, too.
-    async fn prepare(&mut self) -> Result<(Prepared, PendingOutcome), Failure> {
+    /// Prepares the request until its deadline. The outcome is that of a client that leaves meanwhile, too. `None`: the model
+    /// was handed over before the request could be prepared.
+    async fn prepare(&mut self) -> Result<Option<(Prepared, PendingOutcome)>, Failure> {
         let mut outcome = PendingOutcome::new(self.model, self.codec.label(), self.caller.arrived);
+        let model = self.model;
         let prepared = tokio::time::timeout_at(self.deadline.into(), self.prepare_parts()).await;
-        let prepared = prepared.unwrap_or(Err(Failure::Deadline)).inspect_err(|_| outcome.leave())?;
-        Ok((prepared, outcome))
+        let prepared = prepared.unwrap_or(Err(Failure::Deadline)).map_err(|failure| explain(model, failure));
+        match prepared.inspect_err(|_| outcome.leave())? {
+            Some(prepared) => Ok(Some((prepared, outcome))),
+            None => {
+                outcome.leave(); // the successor counts it
+                Ok(None)
+            }
+        }
     }
 
-    async fn prepare_parts(&mut self) -> Result<Prepared, Failure> {
+    async fn prepare_parts(&mut self) -> Result<Option<Prepared>, Failure> {
         self.check()?;
         let mut memory = RequestMemory::new(self.permit.take(), self.request.bytes(), &self.model.body_budget)?;
-        let text_model = self.api.templates.of(self.content, self.deadline).await?;
+        let Some((text_model, waited_since)) = self.text_model().await? else { return Ok(None) };
         let format = self.check_format(&text_model).await?;
         let prompts = self.prompts(&text_model, &mut memory).await?;
-        Ok(Prepared { text_model, format, prompts, memory })
+        Ok(Some(Prepared { text_model, format, prompts, memory, waited_since }))
+    }
+
+    /// Texts of the model. Those of weights that are not on the node are read when an instance has them, which is when the
+    /// request has its turn; by then another content may serve. With the begin of that wait. `None`: the model was handed over
+    /// meanwhile.
+    async fn text_model(&mut self) -> Result<Option<(Arc<TextModel>, Option<Instant>)>, Failure> {
+        let mut waited_since = None;
+        for _ in 0..TURNS {
+            let on_fault = |why| log_for_author(self.model, why, self.caller.id);
+            if let Some(text_model) = self.api.templates.of(&self.content, self.deadline, on_fault).await? {
+                return Ok(Some((text_model, waited_since)));
+            }
+            let began = Instant::now();
+            waited_since.get_or_insert(began);
+            let call = (self.codec.label(), operation(Some(RequestKind::TextGeneration)), self.session());
+            let turn = self.caller.wait_for_turn(self.model, call, (&self.content, self.deadline)).await;
+            self.caller.trace.record(names::QUEUE, began, turn.is_err());
+            if !turn? {
+                return Ok(None);
+            }
+            if let Some(content) = self.model.admission().content {
+                self.content = content;
+                self.check()?;
+            }
+        }
+        tracing::warn!(model = %self.model.name, "the launcher does not open the weights of a model that has them");
+        Err(unavailable())
+    }
+
+    fn session(&self) -> Option<u64> {
+        self.request.session.as_deref().map(|session| hash_name(session.as_bytes()))
     }
 
     /// Checks that the model can honour the request.
     fn check(&self) -> Result<(), Failure> {
-        check_kind(self.model, self.content, Kind::TextGeneration)?;
+        check_kind(self.model, &self.content, Kind::TextGeneration)?;
         let capabilities: Capabilities = self.content.manifest.honours().iter().copied().collect();
         capabilities.check(&self.request)?;
         Ok(check_values(&self.request)?)
@@ -316,17 +375,16 @@ impl TextRequest<'_> {
     fn submit_one(&self, kind: RequestKind, body: Bytes) -> Result<Submitted, Failure> {
         let mut head = head::head(self.caller.parts, self.caller.id, None, false);
         head.kind = Some(kind);
-        let session = self.request.session.as_deref();
-        if let Some(session) = session {
+        if let Some(session) = self.request.session.as_deref() {
             head.session = Some(session.to_owned());
         }
-        let session = session.map(|session| hash_name(session.as_bytes()));
+        let session = self.session();
         let body = RequestBody::Collected(BodyKind::Json, body);
         let operation = match self.codec {
             TextCodec::Completion if kind == RequestKind::TextGeneration => names::TEXT_COMPLETION,
             _ => operation(Some(kind)),
         };
-        let (api, target) = (self.codec.label(), (self.content, self.deadline));
+        let (api, target) = (self.codec.label(), (&*self.content, self.deadline));
         self.caller.submit(self.model, (api, operation, session), (head, body), None, target)
     }
 }

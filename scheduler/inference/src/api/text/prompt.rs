@@ -2,7 +2,7 @@
 
 use super::memory::RequestMemory;
 use crate::generation::tokens_of;
-use crate::templates::TextModel;
+use crate::text_model::TextModel;
 use bytes::Bytes;
 use omni_chat_template::RenderError;
 use omni_config::manifest::Render;

@@ -205,6 +205,19 @@ fn a_request_that_never_left_waits_again_in_its_place() {
 }
 
 #[test]
+fn a_turn_that_is_not_used_leaves_its_place_and_no_time() {
+    let mut dispatch = ready(1, 10, HandlerMode::Concurrent);
+    submit(&mut dispatch, 0..2);
+    assert_eq!(next(&mut dispatch, MS), Some((RequestId(0), ONE)));
+    assert_eq!(next(&mut dispatch, MS), None, "the instance has one place");
+    dispatch.withdraw(RequestId(0));
+    assert_eq!((dispatch.in_flight(), dispatch.average_time()), (0, None));
+    assert_eq!(next(&mut dispatch, MS), Some((RequestId(1), ONE)));
+    dispatch.withdraw(RequestId(9));
+    assert_eq!(dispatch.in_flight(), 1);
+}
+
+#[test]
 fn grace_counts_only_for_a_handler_that_runs() {
     let mut dispatch = ready(1, 100, HandlerMode::Serial);
     warm_up(&mut dispatch, ONE, 0..8);

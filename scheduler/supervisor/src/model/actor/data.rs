@@ -58,6 +58,9 @@ impl ModelActor {
 
     /// Queues a request at an instance's connection.
     fn queue_request(&mut self, id: RequestId, number: InstanceNumber) {
+        if self.requests.return_turn(id) {
+            return;
+        }
         let now = self.services.clock.instant(self.now);
         let recipient = self.recipient(number);
         let connection = self.instances.get_mut(number).and_then(Instance::connection_mut);

@@ -68,6 +68,15 @@ impl Requests {
         }
     }
 
+    /// Returns a request that waits for its turn alone to its submitter. Returns `false` for one that is to be sent.
+    pub(super) fn return_turn(&mut self, id: RequestId) -> bool {
+        let is_turn = self.table.return_turn(id);
+        if is_turn {
+            self.dispatch.withdraw(id);
+        }
+        is_turn
+    }
+
     /// Fails every request that waits.
     pub(super) fn refuse_waiting(&mut self, failure: &Failure) {
         for id in self.dispatch.drain_queue() {
@@ -127,6 +136,7 @@ mod tests {
     use omni_body::{BodyKind, RequestBody};
     use omni_engine_client::{Execution, Request, Unanswered};
     use omni_engine_protocol::frame::RequestHead;
+    use omni_policy::dispatch::{HandlerMode, Members};
     use std::time::Instant;
     use tokio::sync::oneshot::{self, Receiver};
 
@@ -147,7 +157,7 @@ mod tests {
         };
         let body = RequestBody::Collected(BodyKind::Json, Bytes::from_static(b"{}"));
         let execution = Execution::default();
-        let request = Request { head, body, deadline: Instant::now(), reply, execution };
+        let request = Request { head, body, awaits_turn: false, deadline: Instant::now(), reply, execution };
         (Submission { id: RequestId(id), priority: 0, session: None, cost: None, request }, client)
     }
 
@@ -169,6 +179,27 @@ mod tests {
         assert!(matches!(failure, Err(Unanswered::Failed(Failure::QueueFull { .. }))));
         requests.refuse_waiting(&Failure::ShuttingDown);
         assert!(matches!(waits.try_recv().unwrap(), Err(Unanswered::Failed(Failure::ShuttingDown))));
+    }
+
+    #[test]
+    fn a_turn_is_returned_once_and_what_is_to_be_sent_is_not() {
+        let mut requests = requests(2);
+        let ((first, mut turn), (second, mut waits)) = (submission(1), submission(2));
+        let first = Submission { request: Request { awaits_turn: true, ..first.request }, ..first };
+        for submission in [first, second] {
+            assert!(requests.submit(submission, Moment::MAX, Moment::ZERO));
+        }
+        let (mode, number) = (HandlerMode::Concurrent, InstanceNumber(1));
+        requests.dispatch.enable(number, 0, mode, 1);
+        let next = |requests: &mut Requests| match requests.dispatch.next(Moment::ZERO, |_| true)?.requests {
+            Members::One(id) => Some(id),
+            Members::Batch(_) => None,
+        };
+        assert_eq!(next(&mut requests), Some(RequestId(1)));
+        assert!(requests.return_turn(RequestId(1)) && !requests.return_turn(RequestId(1)));
+        assert!(matches!(turn.try_recv().unwrap(), Err(Unanswered::Turn)));
+        assert_eq!(next(&mut requests), Some(RequestId(2)), "the place is free again");
+        assert!(!requests.return_turn(RequestId(2)) && waits.try_recv().is_err());
     }
 
     #[test]
