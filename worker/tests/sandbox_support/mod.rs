@@ -344,12 +344,17 @@ pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// The value of a field of `/proc/<pid>/status`, as it is written.
 pub fn status_field(pid: i32, field: &str) -> String {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    find_status_field(pid, field).unwrap()
+}
+
+/// The same, `None` when the process is not there any more: it can end before the file is opened and while it is read.
+fn find_status_field(pid: i32, field: &str) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(&format!("{field}:"))).unwrap();
-    line.trim().to_owned()
+    Some(line.trim().to_owned())
 }
 
 /// The process is not there any more, or only waits for its parent.
 pub fn is_gone(pid: i32) -> bool {
-    !Path::new(&format!("/proc/{pid}")).exists() || status_field(pid, "State").starts_with('Z')
+    find_status_field(pid, "State").is_none_or(|state| state.starts_with('Z'))
 }
