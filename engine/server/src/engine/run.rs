@@ -158,13 +158,18 @@ impl<B: Backend> Run<B> {
                 self.compute();
             }
             self.give_draft_blocks_back();
-            self.status.batcher = self.batcher.status();
-            let is_idle = self.live.is_empty() || self.status.is_asleep;
-            self.shared.write(self.status, is_idle, Instant::now());
+            self.publish();
         }
         for (_, live) in std::mem::take(&mut self.live) {
             live.fail(Failure::Ending);
         }
+    }
+
+    /// Writes the numbers that others read.
+    fn publish(&mut self) {
+        self.status.batcher = self.batcher.status();
+        let is_idle = self.live.is_empty() || self.status.is_asleep;
+        self.shared.write(self.status, is_idle, Instant::now());
     }
 
     /// Takes the commands that are there, and waits for one while there is nothing to compute. Returns false if none can
@@ -312,6 +317,8 @@ impl<B: Backend> Run<B> {
         self.count_step(took);
         self.sample();
         self.batcher.complete(self.began.elapsed(), &self.step.outcomes);
+        // Before the answers leave: a client that has one finds a step counted as ended.
+        self.publish();
         self.live.values_mut().for_each(Live::send_events);
         self.give_drafts(took);
         self.end_requests();
@@ -320,6 +327,7 @@ impl<B: Backend> Run<B> {
     /// Ends all requests: a step that fails once fails again.
     fn fail_all(&mut self, error: &str) {
         self.batcher.abandon();
+        self.publish();
         for (id, live) in std::mem::take(&mut self.live) {
             self.batcher.cancel(id);
             live.fail(Failure::Backend(error.to_owned()));
@@ -329,7 +337,9 @@ impl<B: Backend> Run<B> {
     fn count_step(&mut self, took: Duration) {
         let (plan, status) = (&self.step.plan, &mut self.status);
         status.steps += 1;
-        status.computed_tokens += plan.tokens.len() as u64;
+        let is_unfinished = plan.part.as_ref().is_some_and(|part| part.end < self.settings.limits.layers);
+        let unfinished = plan.segments.last().filter(|_| is_unfinished).map_or(0, |segment| segment.tokens.len());
+        status.computed_tokens += (plan.tokens.len() - unfinished) as u64;
         status.step_time += took;
         status.batch = plan.segments.len();
         let decodes = |scheduled: &Scheduled| scheduled.rows.len() == scheduled.drafts + 1;
