@@ -12,7 +12,7 @@ const TASKS_PER_THREAD: usize = 4;
 pub(crate) struct Limits {
     /// Most tokens of a step.
     pub(crate) tokens: usize,
-    /// Places for results of splits.
+    /// Places for results of splits of whole tiles. Those of smaller tiles take only as many of their rows.
     pub(crate) slots: usize,
 }
 
@@ -43,8 +43,8 @@ pub(crate) struct Split {
     pub(super) number: usize,
     /// Splits of the tile.
     pub(super) count: usize,
-    /// First place for results. The place of a split is this and `number * heads + head`.
-    pub(super) slot: usize,
+    /// First row for results. Those of a split are at this and `number * heads + head` times the rows of the tile.
+    pub(super) row: usize,
     /// First counter of splits to come, one for each head.
     pub(super) counter: usize,
 }
@@ -77,7 +77,8 @@ impl Plan {
         let tile = heads.tile();
         let tiles: usize = step.segments.iter().map(|segment| queries(segment).div_ceil(tile)).sum();
         let is_split = tiles * heads.kv < TASKS_PER_THREAD * threads;
-        let (mut slot, mut counter) = (0, 0);
+        let (mut row, mut counter, mut split_tasks) = (0, 0, 0);
+        let all_rows = self.limits.slots * heads.rows();
         for (number, segment) in step.segments.iter().enumerate() {
             let length = segment.tokens.len();
             let skipped = length - queries(segment).min(length);
@@ -87,12 +88,17 @@ impl Plan {
                 let first = end.saturating_sub(tile).max(skipped);
                 let task = Task { segment: number, first, count: end - first, split: None };
                 let splits = (segment.start + length).div_ceil(SPLIT);
-                if is_split && splits > 1 && slot + splits * heads.kv <= self.limits.slots {
-                    let split = |at| Some(Split { number: at, count: splits, slot, counter });
+                let rows = splits * heads.kv * task.count * heads.group();
+                let has_room = row + rows <= all_rows
+                    && counter + heads.kv <= self.remaining.len()
+                    && split_tasks + splits <= self.limits.slots;
+                if is_split && splits > 1 && has_room {
+                    let split = |at| Some(Split { number: at, count: splits, row, counter });
                     self.tasks.extend((0..splits).map(|at| Task { split: split(at), ..task }));
                     let counters = &self.remaining[counter..counter + heads.kv];
                     counters.iter().for_each(|remaining| remaining.store(splits as u32, Ordering::Relaxed));
-                    slot += splits * heads.kv;
+                    row += rows;
+                    split_tasks += splits;
                     counter += heads.kv;
                 } else {
                     self.tasks.push(task);

@@ -35,7 +35,9 @@ fn tasks_cover_each_query_once_and_each_split_of_it() {
             let (split, count) = task.split.map_or((0, 1), |split| (split.number, split.count));
             if let Some(split) = task.split {
                 assert_eq!(split.count, (segment.start + segment.tokens.len()).div_ceil(SPLIT));
-                slots.extend((0..heads.kv).map(|head| split.slot + split.number * heads.kv + head));
+                let rows = task.count * heads.group();
+                let first = |head| split.row + (split.number * heads.kv + head) * rows;
+                slots.extend((0..heads.kv).flat_map(|head| first(head)..first(head) + rows));
             }
             for query in task.first..task.first + task.count {
                 let splits = &mut queries[segment.tokens.start + query];
@@ -43,7 +45,8 @@ fn tasks_cover_each_query_once_and_each_split_of_it() {
                 assert!(splits.len() <= count);
             }
         }
-        assert!(plan.tasks.len() <= limits.tokens + limits.slots && slots.iter().all(|slot| *slot < limits.slots));
+        assert!(plan.tasks.len() <= limits.tasks());
+        assert!(slots.iter().all(|row| *row < limits.slots * heads.rows()));
         slots.sort_unstable();
         let count = slots.len();
         slots.dedup();

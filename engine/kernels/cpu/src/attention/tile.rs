@@ -171,8 +171,9 @@ impl<E: Element> Call<'_, E> {
     fn compute_split(&self, scratch: &mut Scratch, task: Task, split: Split, head: usize) {
         let rows = task.count * self.heads.group();
         let stride = self.layer.stride();
-        let size = rows * (2 + stride * LANES);
-        let slot = |number: usize| (split.slot + number * self.heads.kv + head) * slot_size(&[self.heads]);
+        let of_row = 2 + stride * LANES;
+        let size = rows * of_row;
+        let slot = |number: usize| (split.row + (number * self.heads.kv + head) * rows) * of_row;
         self.span(scratch, task, head, split.number);
         // SAFETY: only this task writes the slot, and others read it after `finish` only.
         let (greatest, rest) =

@@ -4,13 +4,15 @@
 use super::{Kernel, LANES, Simd};
 use half::bf16;
 use std::arch::x86_64::{
-    __m256, __m512, _CMP_NLT_UQ, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _mm_loadu_si128, _mm256_add_epi32,
-    _mm256_add_ps, _mm256_and_ps, _mm256_castsi256_ps, _mm256_cmp_ps, _mm256_cvtepu16_epi32, _mm256_cvtps_epi32,
-    _mm256_div_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_max_ps, _mm256_min_ps, _mm256_mul_ps,
-    _mm256_round_ps, _mm256_set1_epi32, _mm256_set1_ps, _mm256_slli_epi32, _mm256_storeu_ps, _mm256_sub_ps,
-    _mm512_add_ps, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepu16_epi32, _mm512_div_ps, _mm512_fmadd_ps,
-    _mm512_loadu_ps, _mm512_maskz_mov_ps, _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_roundscale_ps,
-    _mm512_scalef_ps, _mm512_set1_ps, _mm512_slli_epi32, _mm512_storeu_ps, _mm512_sub_ps,
+    __m256, __m512, _CMP_NLT_UQ, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _mm_add_ps, _mm_add_ss, _mm_cvtss_f32,
+    _mm_loadu_si128, _mm_max_ps, _mm_max_ss, _mm_movehl_ps, _mm_shuffle_ps, _mm256_add_epi32, _mm256_add_ps,
+    _mm256_and_ps, _mm256_castps256_ps128, _mm256_castsi256_ps, _mm256_cmp_ps, _mm256_cvtepu16_epi32,
+    _mm256_cvtps_epi32, _mm256_div_ps, _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256,
+    _mm256_max_ps, _mm256_min_ps, _mm256_mul_ps, _mm256_round_ps, _mm256_set1_epi32, _mm256_set1_ps, _mm256_slli_epi32,
+    _mm256_storeu_ps, _mm256_sub_ps, _mm512_add_ps, _mm512_castps512_ps256, _mm512_castsi512_ps, _mm512_cmp_ps_mask,
+    _mm512_cvtepu16_epi32, _mm512_div_ps, _mm512_extractf32x8_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
+    _mm512_maskz_mov_ps, _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_roundscale_ps, _mm512_scalef_ps,
+    _mm512_set1_ps, _mm512_slli_epi32, _mm512_storeu_ps, _mm512_sub_ps,
 };
 
 /// AVX2 with FMA.
@@ -33,6 +35,16 @@ macro_rules! operations {
             unsafe { inner($($argument),*) }
         })*
     };
+}
+
+/// Combines the eight numbers of a register in pairs: halves, quarters, and so on.
+macro_rules! in_pairs {
+    ($eight:expr, $four:ident, $one:ident) => {{
+        let eight = $eight;
+        let four = $four(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+        let two = $four(four, _mm_movehl_ps(four, four));
+        _mm_cvtss_f32($one(two, _mm_shuffle_ps::<1>(two, two)))
+    }};
 }
 
 impl Avx2 {
@@ -126,6 +138,14 @@ impl Simd for Avx512 {
         fn zero_below(a: __m512, b: __m512, bound: f32) -> __m512 {
             _mm512_maskz_mov_ps(_mm512_cmp_ps_mask::<_CMP_NLT_UQ>(b, _mm512_set1_ps(bound)), a)
         }
+        fn sum(value: __m512) -> f32 {
+            let (low, high) = (_mm512_castps512_ps256(value), _mm512_extractf32x8_ps::<1>(value));
+            in_pairs!(_mm256_add_ps(low, high), _mm_add_ps, _mm_add_ss)
+        }
+        fn greatest(value: __m512) -> f32 {
+            let (low, high) = (_mm512_castps512_ps256(value), _mm512_extractf32x8_ps::<1>(value));
+            in_pairs!(_mm256_max_ps(low, high), _mm_max_ps, _mm_max_ss)
+        }
     }
 }
 
@@ -194,6 +214,12 @@ impl Simd for Avx2 {
         fn zero_below(a: [__m256; 2], b: [__m256; 2], bound: f32) -> [__m256; 2] {
             let kept = b.map(|half| _mm256_cmp_ps::<_CMP_NLT_UQ>(half, _mm256_set1_ps(bound)));
             [_mm256_and_ps(a[0], kept[0]), _mm256_and_ps(a[1], kept[1])]
+        }
+        fn sum(value: [__m256; 2]) -> f32 {
+            in_pairs!(_mm256_add_ps(value[0], value[1]), _mm_add_ps, _mm_add_ss)
+        }
+        fn greatest(value: [__m256; 2]) -> f32 {
+            in_pairs!(_mm256_max_ps(value[0], value[1]), _mm_max_ps, _mm_max_ss)
         }
     }
 }
