@@ -30,6 +30,8 @@ pub struct Batcher {
     /// Number of steps.
     pub(crate) steps: u64,
     pub(crate) pace: Pace,
+    /// The next prompt that goes through some layers at a time is the one with the fewest tokens left, not the senior one.
+    pub(crate) short_prompt_is_next: bool,
     /// Number of the next request.
     next: u64,
     /// No deadline is before this time.
@@ -46,8 +48,8 @@ pub(crate) struct Step {
     pub(crate) slots: Vec<u32>,
     /// Number of sequences that decode.
     pub(crate) decoding: usize,
-    /// Number of tokens of prompts.
-    pub(crate) prompt: usize,
+    /// Number of tokens of prompts, those of a part by its share of the layers.
+    pub(crate) prompt: f64,
 }
 
 /// Counts since the start.
@@ -94,8 +96,14 @@ impl Batcher {
     /// # Errors
     /// The limits leave no room for progress.
     pub fn new(limits: Limits) -> Result<Self, LimitsError> {
-        let Limits { blocks, tokens, sequences, logits, context, queue, ageing } = limits;
-        let numbers = [("blocks", blocks as usize), ("sequences", sequences), ("context", context), ("queue", queue)];
+        let Limits { blocks, tokens, sequences, logits, context, queue, ageing, layers } = limits;
+        let numbers = [
+            ("blocks", blocks as usize),
+            ("sequences", sequences),
+            ("context", context),
+            ("queue", queue),
+            ("layers", layers),
+        ];
         if let Some((name, _)) = numbers.iter().find(|(_, number)| *number == 0) {
             return Err(LimitsError::Zero(name));
         }
@@ -119,6 +127,7 @@ impl Batcher {
             step: Step { slots: Vec::with_capacity(sequences), ..Step::default() },
             steps: 0,
             pace: Pace::default(),
+            short_prompt_is_next: false,
             next: 0,
             deadline: Duration::MAX,
             totals: Totals::default(),
@@ -297,6 +306,7 @@ impl Batcher {
         sequence.published = 0;
         sequence.drafts.clear();
         sequence.flight = None;
+        sequence.part = None;
         sequence.running = false;
         self.running.remove(sequence.rank);
         self.seats -= self.lives[sequence.live].weight();

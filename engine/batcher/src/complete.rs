@@ -6,7 +6,7 @@ use omni_kernels::BLOCK;
 
 use crate::batcher::Batcher;
 use crate::request::Outcome;
-use crate::sequence::Sequence;
+use crate::sequence::{Part, Sequence};
 
 impl Batcher {
     /// Notes that the step was computed, and the tokens that its choices got. A choice ends with the outcome that has no
@@ -45,6 +45,11 @@ impl Batcher {
     fn advance(&mut self, slot: u32, awaiting: &mut Vec<u32>) {
         let Some(sequence) = self.sequences.get_mut(slot) else { return };
         let Some(flight) = sequence.flight.take() else { return };
+        let is_unfinished = flight.layers < self.limits.layers;
+        sequence.part = is_unfinished.then_some(Part { tokens: flight.tokens, layers: flight.layers });
+        if is_unfinished {
+            return;
+        }
         sequence.computed += flight.tokens - flight.drafts;
         sequence.drafts.truncate(flight.drafts);
         let (live, is_end, is_prompt) = (sequence.live, sequence.remaining() == 0, sequence.answer.is_empty());

@@ -28,6 +28,8 @@ pub struct Limits {
     pub queue: usize,
     /// Waiting time that counts as much as one level of priority; not zero.
     pub ageing: Duration,
+    /// Layers of the backend, through which a prompt may go in several steps; 1: in one.
+    pub layers: usize,
 }
 
 impl Limits {

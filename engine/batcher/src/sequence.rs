@@ -59,6 +59,17 @@ pub(crate) struct Flight {
     pub(crate) tokens: usize,
     /// Number of drafts.
     pub(crate) drafts: usize,
+    /// Layers that they have gone through after the step.
+    pub(crate) layers: usize,
+}
+
+/// Tokens after the computed ones that went through some layers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    /// Number of tokens.
+    pub(crate) tokens: usize,
+    /// Layers that they went through.
+    pub(crate) layers: usize,
 }
 
 /// Choice of a request.
@@ -86,6 +97,8 @@ pub(crate) struct Sequence {
     /// Guesses of the tokens after the last.
     pub(crate) drafts: Vec<u32>,
     pub(crate) flight: Option<Flight>,
+    /// Prompt that goes through its layers in several steps; at most one sequence has one.
+    pub(crate) part: Option<Part>,
     /// A token was sampled for it, which is not known yet.
     pub(crate) awaits: bool,
     pub(crate) running: bool,
@@ -113,6 +126,7 @@ impl Sequence {
             published: 0,
             drafts: Vec::new(),
             flight: None,
+            part: None,
             awaits: false,
             running: false,
             blocked: None,
@@ -137,7 +151,7 @@ impl Sequence {
 
     /// Returns true if only the last token of the answer is to be computed.
     pub(crate) fn decodes(&self) -> bool {
-        !self.answer.is_empty() && self.remaining() == 1
+        !self.answer.is_empty() && self.remaining() == 1 && self.part.is_none()
     }
 
     /// Appends known tokens from `computed` on to `tokens`, `count` of them.

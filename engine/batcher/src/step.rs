@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use omni_kernels::{Segment, StepPlan};
+use omni_kernels::{BLOCK, Segment, StepPlan};
 
 use crate::batcher::Batcher;
+use crate::pace::Work;
 use crate::request::{Limits, Scheduled};
-use crate::sequence::{Flight, blocks_of};
+use crate::sequence::{Flight, Part, blocks_of};
 use crate::share::{Share, divide};
 
 impl Batcher {
@@ -24,7 +25,7 @@ impl Batcher {
         self.decode(plan, scheduled);
         self.step.decoding = scheduled.len();
         self.admit(now);
-        self.step.prompt = 0;
+        self.step.prompt = 0.0;
         self.prompts(plan, scheduled);
     }
 
@@ -47,7 +48,8 @@ impl Batcher {
             whole |= sequence.whole;
         }
         // Drafts leave room for prompts.
-        let mut spare = self.limits.tokens.min(self.limits.logits) - decoding;
+        let of_part = self.part_in_progress().map_or(0, |(_, part)| part.tokens);
+        let mut spare = (self.limits.tokens - of_part).min(self.limits.logits) - decoding;
         if self.running.len() + self.waiting.len() > decoding {
             spare /= 2;
         }
@@ -61,7 +63,8 @@ impl Batcher {
                 && let Some(drafts) = self.make_writable(slot, spare, plan)
             {
                 spare -= drafts;
-                self.push(slot, Flight { tokens: 1 + drafts, drafts }, 1 + drafts, plan, scheduled);
+                let flight = Flight { tokens: 1 + drafts, drafts, layers: self.limits.layers };
+                self.push(slot, flight, 1 + drafts, plan, scheduled);
             }
         }
     }
@@ -92,32 +95,98 @@ impl Batcher {
 
     /// Schedules prompts, and tokens that are computed again, in what the sequences that decode left of the budget.
     fn prompts(&mut self, plan: &mut StepPlan, scheduled: &mut Vec<Scheduled>) {
-        let left = self.limits.tokens - plan.tokens.len();
-        let budget = if scheduled.is_empty() { left } else { self.pace.prompt_tokens(left) };
-        if budget == 0 || scheduled.len() == self.running.len() {
+        let part = self.part_in_progress();
+        let left = self.limits.tokens - plan.tokens.len() - part.map_or(0, |(_, part)| part.tokens);
+        if scheduled.len() == self.running.len() {
             return;
         }
         let mut shares = std::mem::take(&mut self.scratch.prompts);
         shares.clear();
+        let mut layers = self.limits.layers;
         for (place, slot) in self.running.iter().enumerate() {
             let sequence = &self.sequences[slot];
-            if sequence.flight.is_none() {
+            if sequence.flight.is_none() && sequence.part.is_none() {
                 let (remaining, whole) = (sequence.remaining(), sequence.whole);
                 shares.push(Share { slot, place, remaining, tokens: 0, whole });
+                if whole || self.lives[sequence.live].due.is_some() {
+                    layers = 1; // all its tokens have rows, or none is computed before the others
+                }
             }
         }
-        divide(&mut shares, budget, left);
-        for share in &shares {
+        let work = if scheduled.is_empty() { Work::Tokens(left) } else { self.pace.work(left, layers) };
+        match work {
+            Work::Nothing => {}
+            Work::Tokens(budget) => {
+                divide(&mut shares, budget, left);
+                self.prompts_whole(&shares, plan, scheduled);
+                if let Some((slot, part)) = part {
+                    self.push_part(slot, part, self.limits.layers, plan, scheduled);
+                }
+            }
+            Work::Part(work) => {
+                let tokens = BLOCK.min(work);
+                let layers = (work + tokens / 2) / tokens;
+                let next = part.or_else(|| self.begin_part(&shares, work.min(left), plan));
+                if let Some((slot, part)) = next {
+                    self.push_part(slot, part, layers, plan, scheduled);
+                }
+            }
+        }
+        self.scratch.prompts = shares;
+    }
+
+    /// Schedules prompts through all layers.
+    fn prompts_whole(&mut self, shares: &[Share], plan: &mut StepPlan, scheduled: &mut Vec<Scheduled>) {
+        for share in shares {
             let rows_left = self.limits.logits - rows_of(scheduled);
             let (tokens, rows) = self.rows(share.slot, share.tokens, rows_left);
             let sequence = &mut self.sequences[share.slot];
             let positions = sequence.computed..sequence.computed + tokens;
             if tokens > 0 && sequence.table.prepare(&mut self.pool, positions, &mut plan.copies).is_ok() {
-                self.push(share.slot, Flight { tokens, drafts: 0 }, rows, plan, scheduled);
-                self.step.prompt += tokens;
+                let flight = Flight { tokens, drafts: 0, layers: self.limits.layers };
+                self.push(share.slot, flight, rows, plan, scheduled);
+                self.step.prompt += tokens as f64;
             }
         }
-        self.scratch.prompts = shares;
+    }
+
+    /// Sequence whose tokens went through some layers only.
+    fn part_in_progress(&self) -> Option<(u32, Part)> {
+        self.running.iter().find_map(|slot| Some((slot, self.sequences[slot].part?)))
+    }
+
+    /// Chooses the prompt whose next tokens, at most `most` and a block, go through some layers at a time: in turn the most
+    /// senior and the one with the fewest tokens left, as they share a step otherwise.
+    fn begin_part(&mut self, shares: &[Share], most: usize, plan: &mut StepPlan) -> Option<(u32, Part)> {
+        let shortest = shares.iter().min_by_key(|share| (share.remaining, share.place));
+        let share = if self.short_prompt_is_next { shortest } else { shares.first() }?;
+        // Whatever else decodes then, there is room for these tokens in all of their steps.
+        let room = self.limits.tokens - self.limits.sequences;
+        let tokens = share.remaining.min(most).min(BLOCK).min(room);
+        let sequence = &mut self.sequences[share.slot];
+        let positions = sequence.computed..sequence.computed + tokens;
+        if tokens == 0 || sequence.table.prepare(&mut self.pool, positions, &mut plan.copies).is_err() {
+            return None;
+        }
+        self.short_prompt_is_next = !self.short_prompt_is_next;
+        Some((share.slot, Part { tokens, layers: 0 }))
+    }
+
+    /// Schedules a part's way through its next layers, at most `most`.
+    fn push_part(&mut self, slot: u32, part: Part, most: usize, plan: &mut StepPlan, scheduled: &mut Vec<Scheduled>) {
+        let all = self.limits.layers;
+        let Part { tokens, layers } = part;
+        let end = all.min(layers.saturating_add(most));
+        let (fitting, rows) = match end == all {
+            true => self.rows(slot, tokens, self.limits.logits - rows_of(scheduled)),
+            false => (tokens, 0),
+        };
+        if fitting < tokens {
+            return;
+        }
+        self.push(slot, Flight { tokens, drafts: 0, layers: end }, rows, plan, scheduled);
+        plan.part = (end - layers < all).then_some(layers..end);
+        self.step.prompt += tokens as f64 * (end - layers) as f64 / all as f64;
     }
 
     /// Number of a sequence's next tokens, at most `tokens`, of which at most `most` need rows of logits, and of rows.
@@ -151,7 +220,8 @@ impl Batcher {
             blocks: first_block..plan.blocks.len(),
             logits: rows,
         });
-        let choices = if end - flight.drafts < sequence.known() || !sequence.has_answer() {
+        let is_unfinished = flight.layers < self.limits.layers;
+        let choices = if is_unfinished || end - flight.drafts < sequence.known() || !sequence.has_answer() {
             0..0
         } else if sequence.answer.is_empty() {
             // The end of the prompt, which is that of all choices.

@@ -67,6 +67,7 @@ impl Bench {
             context: 8192,
             queue: 2000,
             ageing: Duration::from_secs(1),
+            layers: 30,
         };
         let mut batcher = Batcher::new(limits).expect("limits");
         for id in 0..(SEQUENCES + waiting) as u64 {

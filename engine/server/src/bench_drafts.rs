@@ -109,6 +109,7 @@ fn limits(prompt: usize) -> Limits {
         context,
         queue: 1,
         ageing: Duration::from_secs(1),
+        layers: 1,
     }
 }
 

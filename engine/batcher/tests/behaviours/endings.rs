@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use omni_batcher::{Batcher, LimitsError, Outcome, Refusal, RequestId};
+use omni_kernels_fake::{Cost, LAYERS};
 
 use crate::engine::{Engine, limits, prompt, request};
 
@@ -36,6 +37,49 @@ fn b20_a_request_is_cancelled_in_every_state_and_all_blocks_come_back() {
             engine.run();
             engine.assert_answered(2);
             engine.assert_prefixes(1);
+        }
+    }
+}
+
+/// Steps until a prompt went through some layers of a block.
+fn until_a_part(engine: &mut Engine) {
+    while engine.plan.part.as_ref().is_none_or(|part| part.end == LAYERS) {
+        engine.step();
+    }
+}
+
+#[test]
+fn b20_a_prompt_that_went_through_some_layers_is_cancelled_or_lost_and_others_go_on() {
+    let cost = Cost {
+        step: Duration::from_millis(2),
+        token: Duration::from_millis(1),
+        thousand_positions: Duration::from_millis(1),
+    };
+    for end in 0..4 {
+        let mut engine = Engine::with_cost(limits(), cost);
+        engine.add(request(1, &prompt(1, 20), 300)).expect("room");
+        (0..10).for_each(|_| engine.step());
+        engine.add(request(2, &prompt(2, 100), 5)).expect("room");
+        until_a_part(&mut engine);
+        match end {
+            0 => assert!(engine.cancel(2)),
+            1 => assert!(engine.cancel(1), "what is left goes through the other layers at once"),
+            2 => {
+                engine.batcher.forget();
+                engine.backend_lost();
+            }
+            _ => {
+                engine.plan();
+                engine.batcher.abandon();
+            }
+        }
+        engine.audit();
+        engine.add(request(3, &prompt(3, 90), 5)).expect("room");
+        engine.run();
+        for id in [1, 2, 3] {
+            if (end, id) != (0, 2) && (end, id) != (1, 1) {
+                engine.assert_answered(id);
+            }
         }
     }
 }

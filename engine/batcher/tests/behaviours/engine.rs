@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use omni_batcher::{Batcher, Limits, Outcome, Refusal, Request, RequestId, Scheduled};
 use omni_kernels::{Backend, StepPlan};
-use omni_kernels_fake::{Clock, Cost, Reference, SimulatedBackend};
+use omni_kernels_fake::{Clock, Cost, LAYERS, Reference, SimulatedBackend};
 use omni_kv_cache::Root;
 
 /// Tokens of the vocabulary.
@@ -52,6 +52,8 @@ pub(crate) struct Engine {
     pub(crate) drafted: usize,
     pub(crate) accepted: usize,
     pub(crate) steps: usize,
+    /// Steps of which a prompt went through some layers only.
+    pub(crate) parts: usize,
     outcomes: Vec<Outcome>,
     /// Numbers of drafts that were given for this step.
     given: BTreeMap<(RequestId, u32), usize>,
@@ -67,6 +69,7 @@ pub(crate) fn limits() -> Limits {
         context: 512,
         queue: 1000,
         ageing: Duration::from_secs(1),
+        layers: LAYERS,
     }
 }
 
@@ -137,6 +140,7 @@ impl Engine {
             drafted: 0,
             accepted: 0,
             steps: 0,
+            parts: 0,
             outcomes: Vec::new(),
             given: BTreeMap::new(),
         }
@@ -188,6 +192,7 @@ impl Engine {
         if let Err(error) = self.backend.step(&self.plan) {
             panic!("step {}: {error}", self.steps);
         }
+        self.parts += usize::from(self.plan.part.is_some());
         self.outcomes.clear();
         for (scheduled, segment) in self.scheduled.iter().zip(&self.plan.segments) {
             let record = self.records.get_mut(&scheduled.request.0).expect("a known request");

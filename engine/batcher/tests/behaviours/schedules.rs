@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use omni_batcher::{Limits, Request, RequestId};
 use omni_kernels::BLOCK;
-use omni_kernels_fake::Cost;
+use omni_kernels_fake::{Cost, LAYERS};
 use omni_kv_cache::Root;
 
 use crate::engine::{Engine, alone, limits, prompt, request};
@@ -20,6 +20,7 @@ fn random_engine(random: &mut fastrand::Rng) -> Engine {
         context: random.usize(50..400),
         queue: random.usize(1..40),
         ageing: Duration::from_millis(random.u64(1..300)),
+        layers: LAYERS,
     };
     let cost = Cost {
         step: Duration::from_micros(random.u64(1..2000)),
@@ -61,8 +62,9 @@ fn random_request(id: u64, now: Duration, random: &mut fastrand::Rng) -> Request
     request
 }
 
-/// Runs a schedule. Returns how many requests were answered to their end.
-fn schedule(seed: u64) -> usize {
+/// Runs a schedule. Returns how many requests were answered to their end, and in how many steps a prompt went through some
+/// layers only.
+fn schedule(seed: u64) -> (usize, usize) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut engine = random_engine(&mut random);
     let requests = random.u64(1..25);
@@ -126,7 +128,7 @@ fn schedule(seed: u64) -> usize {
             answered += 1;
         }
     }
-    answered
+    (answered, engine.parts)
 }
 
 fn cancel(engine: &mut Engine, id: u64, ended: &mut Vec<RequestId>) {
@@ -138,12 +140,15 @@ fn cancel(engine: &mut Engine, id: u64, ended: &mut Vec<RequestId>) {
 
 /// Schedules with these seeds. A failure names its seed.
 fn schedules(seeds: std::ops::Range<u64>) {
-    let mut answered = 0;
+    let (mut answered, mut parts) = (0, 0);
     for seed in seeds.clone() {
         let outcome = std::panic::catch_unwind(|| schedule(seed));
-        answered += outcome.unwrap_or_else(|_| panic!("schedule {seed} fails"));
+        let (answered_here, parts_here) = outcome.unwrap_or_else(|_| panic!("schedule {seed} fails"));
+        answered += answered_here;
+        parts += parts_here;
     }
-    assert!(answered as u64 > 3 * (seeds.end - seeds.start), "{answered} requests were answered");
+    let count = (seeds.end - seeds.start) as usize;
+    assert!(answered > 3 * count && parts > 3 * count, "{answered} requests were answered, with {parts} parts");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use omni_batcher::Limits;
-use omni_kernels_fake::Cost;
+use omni_kernels_fake::{Cost, LAYERS};
 
 use crate::engine::{Engine, prompt, request};
 
@@ -15,7 +15,7 @@ const COST: Cost = Cost {
     thousand_positions: Duration::from_micros(250),
 };
 
-fn engine() -> Engine {
+fn engine(cost: Cost) -> Engine {
     let limits = Limits {
         blocks: 2048,
         tokens: 512,
@@ -24,8 +24,9 @@ fn engine() -> Engine {
         context: 8192,
         queue: 1000,
         ageing: Duration::from_secs(1),
+        layers: LAYERS,
     };
-    Engine::with_cost(limits, COST)
+    Engine::with_cost(limits, cost)
 }
 
 /// Times between tokens of a request, from a moment to another.
@@ -43,9 +44,9 @@ fn percentile(mut values: Vec<Duration>, percent: usize) -> Duration {
 #[test]
 fn the_99th_percentile_between_tokens_at_most_doubles_while_a_prompt_of_4096_tokens_is_computed() {
     for sequences in [1, 4, 16] {
-        let mut engine = engine();
+        let mut engine = engine(COST);
         for id in 0..sequences {
-            engine.add(request(id, &prompt(id, 50), 1500)).expect("room");
+            engine.add(request(id, &prompt(id, 50), 3000)).expect("room");
         }
         (0..60).for_each(|_| engine.step());
         let arrival = engine.clock.now();
@@ -54,7 +55,7 @@ fn the_99th_percentile_between_tokens_at_most_doubles_while_a_prompt_of_4096_tok
             engine.step();
         }
         let start = engine.records[&100].answers[0].times[0];
-        let alone = COST.of(4096, 4096 * 4097 / 2) + COST.step * 8;
+        let alone = COST.of(4096.0, 4096.0 * 4097.0 / 2.0) + COST.step * 8;
         (0..60).for_each(|_| engine.step());
         let (mut idle, mut busy) = (Vec::new(), Vec::new());
         for id in 0..sequences {
@@ -70,9 +71,34 @@ fn the_99th_percentile_between_tokens_at_most_doubles_while_a_prompt_of_4096_tok
     }
 }
 
+/// Late in such a prompt a single token takes more than a step has left for it.
+#[test]
+fn tokens_come_in_time_beside_a_prompt_of_which_one_token_is_too_much_for_a_step() {
+    let cost = Cost { thousand_positions: COST.step, ..COST };
+    let mut engine = engine(cost);
+    engine.add(request(1, &prompt(1, 16), 4000)).expect("room");
+    (0..60).for_each(|_| engine.step());
+    let arrival = engine.clock.now();
+    engine.add(request(2, &prompt(2, 2000), 1)).expect("room");
+    while engine.records[&2].answers[0].times.is_empty() {
+        engine.step();
+    }
+    let start = engine.records[&2].answers[0].times[0];
+    (0..60).for_each(|_| engine.step());
+    let busy = percentile(gaps(&engine, 1, arrival, start), 99);
+    let idle = percentile(gaps(&engine, 1, start, Duration::MAX), 50);
+    assert!(cost.thousand_positions * 2 > idle / 2, "the last token of the prompt, and {idle:?} between tokens");
+    assert!(busy <= idle * 2, "{busy:?}, idle {idle:?}");
+    let alone = cost.of(2000.0, 2000.0 * 2001.0 / 2.0);
+    assert!(start - arrival < alone * 4, "the prompt takes {:?}, alone {alone:?}", start - arrival);
+    engine.run();
+    engine.assert_answered(1);
+    engine.assert_answered(2);
+}
+
 #[test]
 fn the_time_to_the_first_token_is_a_tenth_where_2000_of_2100_tokens_are_cached() {
-    let mut engine = engine();
+    let mut engine = engine(COST);
     let text = prompt(1, 2000);
     let mut times = Vec::new();
     for id in 0..3 {
@@ -90,7 +116,7 @@ fn the_time_to_the_first_token_is_a_tenth_where_2000_of_2100_tokens_are_cached()
 
 #[test]
 fn b23_a_short_prompt_does_not_wait_for_the_end_of_a_long_one() {
-    let mut engine = engine();
+    let mut engine = engine(COST);
     engine.add(request(0, &prompt(0, 8000), 5)).expect("room");
     engine.step();
     engine.add(request(1, &prompt(1, 40), 5)).expect("room");
@@ -99,7 +125,7 @@ fn b23_a_short_prompt_does_not_wait_for_the_end_of_a_long_one() {
     }
     let record = &engine.records[&1];
     let first = record.answers[0].times[0] - record.arrival;
-    assert!(first < COST.of(1024, 1_000_000), "{first:?}");
+    assert!(first < COST.of(1024.0, 1_000_000.0), "{first:?}");
     assert!(engine.records[&0].answers[0].times.is_empty());
     engine.run();
     (0..2).for_each(|id| engine.assert_answered(id));
@@ -107,7 +133,7 @@ fn b23_a_short_prompt_does_not_wait_for_the_end_of_a_long_one() {
 
 #[test]
 fn none_starves_while_short_requests_arrive_without_end() {
-    let mut engine = engine();
+    let mut engine = engine(COST);
     let mut random = fastrand::Rng::with_seed(1);
     engine.add(request(0, &prompt(0, 6000), 20)).expect("room");
     for id in 1..3000 {
@@ -119,5 +145,5 @@ fn none_starves_while_short_requests_arrive_without_end() {
     }
     engine.assert_answered(0);
     let took = engine.clock.now();
-    assert!(took < COST.of(6000, 6000 * 6001 / 2) * 8, "{took:?}");
+    assert!(took < COST.of(6000.0, 6000.0 * 6001.0 / 2.0) * 8, "{took:?}");
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariant, **bit for bit**: logits and cached keys and values of a token depend on the tokens of its sequence up to it
-//! alone: neither on other segments of the step, nor on the cut of the sequence into segments and steps.
+//! alone: neither on other segments of the step, nor on the cut of the sequence into segments, layers and steps.
 
 use crate::plan::{BlockId, StepPlan};
 
@@ -22,6 +22,8 @@ pub struct Facts {
     pub block_bytes: u64,
     /// Width of a row of logits, or of an embedding.
     pub row_width: usize,
+    /// Layers of which a step may compute a part of a segment ([`StepPlan::part`]); 1: it computes segments whole.
+    pub layers: usize,
 }
 
 /// Bounds of the steps that follow.

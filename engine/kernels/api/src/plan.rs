@@ -35,6 +35,15 @@ pub struct Segment {
 /// Tokens of one step.
 ///
 /// Invariants: segments cover `tokens` in order; no block that a segment writes is in another segment's range.
+///
+/// A long prompt beside sequences that decode would make their step long: however few of its tokens a step computes, they
+/// read all earlier positions. So the last segment may go through some layers only, and through the next ones in later steps:
+///
+/// ```text
+///  step 1:  others ─▶ layers 0..30     last ─▶ layers 0..12, rows are kept
+///  step 2:  others ─▶ layers 0..30     last ─▶ layers 12..24, rows are kept
+///  step 3:  others ─▶ layers 0..30     last ─▶ layers 24..30 ─▶ logits
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StepPlan {
     /// Copies of blocks before the step, in order.
@@ -45,6 +54,10 @@ pub struct StepPlan {
     pub blocks: Vec<BlockId>,
     /// Segments.
     pub segments: Vec<Segment>,
+    /// Layers through which the last segment goes in this step, where these are not all; at least one. The segment has at
+    /// most [`BLOCK`] tokens, and logits with the last layer only. Its parts follow each other from layer 0 on; between them
+    /// come only steps without a part.
+    pub part: Option<Range<usize>>,
 }
 
 impl StepPlan {
@@ -54,6 +67,7 @@ impl StepPlan {
         self.tokens.clear();
         self.blocks.clear();
         self.segments.clear();
+        self.part = None;
     }
 
     /// Number of rows of logits: those of the segments one after the other.

@@ -1,7 +1,7 @@
 //! Backend: a loaded model with its memory.
 
 use crate::cache::{Cache, CacheFormat, Layout};
-use crate::forward::{Buffers, Context, Forward, Times, Widths, check};
+use crate::forward::{Bounds, Buffers, Context, Forward, Times, Widths, check};
 use crate::level::Level;
 use crate::load::{Loader, Model};
 use crate::matrix::Weights;
@@ -75,6 +75,7 @@ impl CpuBackend {
         let layout = Layout::new(spec, options.cache);
         let loader = Loader::new(&checkpoint, &layout, (options.weights, options.level), &threads, progress);
         let (model, weight_bytes) = loader.load(spec)?;
+        let needs_whole = spec.layers.iter().any(|layer| layer.attention.mask == Mask::All);
         let facts = Facts {
             name: format!("cpu {}", options.level),
             weight_bytes,
@@ -82,6 +83,10 @@ impl CpuBackend {
             row_width: match &spec.output {
                 Output::Logits { weight, .. } => weight.outputs.min(spec.vocabulary),
                 Output::Embedding { .. } => spec.hidden,
+            },
+            layers: match &spec.output {
+                Output::Logits { .. } if !needs_whole => spec.layers.len().max(1),
+                _ => 1,
             },
         };
         Ok(Self {
@@ -91,7 +96,7 @@ impl CpuBackend {
             threads,
             vectors: Vectors::of(options.level),
             widths: Widths::new(spec),
-            needs_whole: spec.layers.iter().any(|layer| layer.attention.mask == Mask::All),
+            needs_whole,
             layout,
             facts,
             model: Some(model),
@@ -150,7 +155,8 @@ impl Backend for CpuBackend {
         let (Some(model), Some(memory), Some(capacity)) = (&self.model, &mut self.memory, self.capacity) else {
             return Err(BackendError::Plan("the backend sleeps, or has no memory reserved".to_owned()));
         };
-        check(plan, capacity, &self.spec, self.needs_whole, &mut memory.buffers).map_err(BackendError::Plan)?;
+        let bounds = Bounds { capacity, spec: &self.spec, layers: self.facts.layers, needs_whole: self.needs_whole };
+        check(plan, bounds, &mut memory.buffers).map_err(BackendError::Plan)?;
         for copy in &plan.copies {
             memory.cache.copy(copy.from, copy.to);
         }

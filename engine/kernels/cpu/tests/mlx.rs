@@ -62,7 +62,8 @@ fn backend(path: &Path, options: Options) -> CpuBackend {
 fn logits(backend: &mut CpuBackend, tokens: &[u32], start: usize) -> Vec<f32> {
     let blocks: Vec<BlockId> = (0..tokens.len().div_ceil(BLOCK) as u32).map(BlockId).collect();
     let segment = Segment { tokens: 0..tokens.len() - start, start, blocks: 0..blocks.len(), logits: 1 };
-    let plan = StepPlan { copies: vec![], tokens: tokens[start..].to_vec(), blocks, segments: vec![segment] };
+    let plan =
+        StepPlan { copies: vec![], tokens: tokens[start..].to_vec(), blocks, segments: vec![segment], part: None };
     backend.step(&plan).unwrap();
     backend.row(0).to_vec()
 }

@@ -5,6 +5,8 @@ use omni_kernels::{BLOCK, Backend, BackendError, BlockId, Capacity, Facts, Segme
 use crate::clock::{Clock, Cost};
 use crate::reference::{content, logit};
 
+/// Layers. A segment has contents when it went through all.
+pub const LAYERS: usize = 12;
 /// Bytes of a block.
 const BLOCK_BYTES: usize = BLOCK * size_of::<u64>();
 
@@ -24,6 +26,17 @@ pub struct SimulatedBackend {
     /// Segment that writes to each block in this step.
     writers: Vec<Option<usize>>,
     rows: Vec<f32>,
+    /// Segment that went through some layers: its tokens, position, first block, and the next layer.
+    kept: Option<Kept>,
+}
+
+/// Segment that went through some layers.
+#[derive(Debug, PartialEq, Eq)]
+struct Kept {
+    tokens: Vec<u32>,
+    start: usize,
+    block: BlockId,
+    next: usize,
 }
 
 impl SimulatedBackend {
@@ -35,6 +48,7 @@ impl SimulatedBackend {
             weight_bytes: 0,
             block_bytes: BLOCK_BYTES as u64,
             row_width: vocabulary,
+            layers: LAYERS,
         };
         Self {
             facts,
@@ -45,6 +59,7 @@ impl SimulatedBackend {
             contents: Vec::new(),
             writers: Vec::new(),
             rows: Vec::new(),
+            kept: None,
         }
     }
 
@@ -93,14 +108,41 @@ impl SimulatedBackend {
                 }
             }
         }
-        if next == plan.tokens.len() { Ok(()) } else { broken("tokens of no segment".to_owned()) }
+        if next != plan.tokens.len() {
+            return broken("tokens of no segment".to_owned());
+        }
+        self.check_part(plan)
     }
 
-    /// Writes the contents of a segment's positions. Returns the number of positions that were read.
-    fn compute(&mut self, plan: &StepPlan, segment: &Segment) -> Result<u64, BackendError> {
+    /// Compares a part with the segment that is kept, and keeps it as far as it goes.
+    fn check_part(&mut self, plan: &StepPlan) -> Result<(), BackendError> {
+        let Some(part) = &plan.part else { return Ok(()) };
+        let broken = |what: String| Err(BackendError::Plan(what));
+        let Some(segment) = plan.segments.last() else { return broken("a part of no segment".to_owned()) };
+        let tokens = plan.tokens[segment.tokens.clone()].to_vec();
+        let is_some = part.start < part.end && part.end <= LAYERS && part.len() < LAYERS;
+        if !is_some || tokens.len() > BLOCK || (part.end < LAYERS && segment.logits > 0) {
+            return broken(format!("{segment:?} through layers {part:?}"));
+        }
+        let block = table(plan, segment)?[segment.start / BLOCK];
+        let kept = |next: usize| Kept { tokens: tokens.clone(), start: segment.start, block, next };
+        if part.start > 0 && self.kept != Some(kept(part.start)) {
+            return broken(format!("{segment:?} through layers {part:?} does not continue {:?}", self.kept));
+        }
+        self.kept = (part.end < LAYERS).then(|| kept(part.end));
+        Ok(())
+    }
+
+    /// Writes the contents of a segment's positions if it `ends` in this step. Returns the number of positions that were
+    /// read.
+    fn compute(&mut self, plan: &StepPlan, segment: &Segment, ends: bool) -> Result<u64, BackendError> {
         let table = table(plan, segment)?;
         let place = |position: usize| table[position / BLOCK].0 as usize * BLOCK + position % BLOCK;
         let mut read = 0;
+        if !ends {
+            let end = segment.start + segment.tokens.len();
+            return Ok((segment.start..end).map(|position| position as u64 + 1).sum());
+        }
         for (position, token) in (segment.start..).zip(&plan.tokens[segment.tokens.clone()]) {
             let earlier = (0..position).map(|earlier| self.contents[place(earlier)]);
             if let Some(lost) = earlier.clone().position(|content| content == 0) {
@@ -150,11 +192,15 @@ impl Backend for SimulatedBackend {
             self.contents.copy_within(from..from + BLOCK, copy.to.0 as usize * BLOCK);
         }
         self.rows.clear();
-        let mut read = 0;
-        for segment in &plan.segments {
-            read += self.compute(plan, segment)?;
+        let (mut tokens, mut read) = (0.0, 0.0);
+        for (number, segment) in plan.segments.iter().enumerate() {
+            let part = plan.part.as_ref().filter(|_| number + 1 == plan.segments.len());
+            let share = part.map_or(1.0, |part| part.len() as f64 / LAYERS as f64);
+            let ends = part.is_none_or(|part| part.end == LAYERS);
+            read += self.compute(plan, segment, ends)? as f64 * share;
+            tokens += segment.tokens.len() as f64 * share;
         }
-        self.clock.advance(self.cost.of(plan.tokens.len(), read));
+        self.clock.advance(self.cost.of(tokens, read));
         Ok(())
     }
 
@@ -179,6 +225,7 @@ impl Backend for SimulatedBackend {
 
     fn sleep(&mut self) -> Result<u64, BackendError> {
         self.is_asleep = true;
+        self.kept = None;
         self.contents.fill(0);
         Ok(self.bytes(self.capacity))
     }

@@ -35,12 +35,10 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Time of a step of so many tokens, which attend to so many positions together.
+    /// Time of a step of so many tokens, which attend to so many positions together. A token that goes through half of
+    /// the layers counts half.
     #[must_use]
-    pub fn of(&self, tokens: usize, positions: u64) -> Duration {
-        let nanos = self.step.as_nanos()
-            + self.token.as_nanos() * tokens as u128
-            + self.thousand_positions.as_nanos() * u128::from(positions) / 1000;
-        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    pub fn of(&self, tokens: f64, positions: f64) -> Duration {
+        self.step + self.token.mul_f64(tokens) + self.thousand_positions.mul_f64(positions / 1000.0)
     }
 }

@@ -17,7 +17,7 @@ pub mod clock;
 pub mod reference;
 pub mod stepped;
 
-pub use backend::SimulatedBackend;
+pub use backend::{LAYERS, SimulatedBackend};
 pub use clock::{Clock, Cost};
 pub use reference::Reference;
 pub use stepped::Stepped;

@@ -80,8 +80,9 @@ pub fn plan(
 ) -> Result<Plan, CapacityError> {
     let most = context.div_ceil(BLOCK).saturating_mul(sequences);
     let least = context.min(LEAST).div_ceil(BLOCK);
+    let bounds = || Limits { layers: backend.facts().layers, ..bounds(context, sequences) };
     let bytes = |blocks: u32| {
-        let limits = Limits { blocks, ..bounds(context, sequences) };
+        let limits = Limits { blocks, ..bounds() };
         let of_draft = draft.map_or(0, |draft| draft.backend.bytes(draft_capacity(&limits)));
         backend.bytes(limits.capacity()).saturating_add(of_draft)
     };
@@ -108,7 +109,7 @@ pub fn plan(
         if fits(middle) { low = middle } else { high = middle }
     }
     let blocks = u32::try_from(low).unwrap_or(u32::MAX);
-    let limits = Limits { blocks, ..bounds(context, sequences) };
+    let limits = Limits { blocks, ..bounds() };
     let queued = usize::try_from(spare / QUEUED).unwrap_or(MOST_QUEUED).clamp(LEAST_QUEUED, MOST_QUEUED);
     Ok(Plan { limits, bytes: bytes(blocks), queued_bytes: queued })
 }
@@ -124,5 +125,6 @@ fn bounds(context: usize, sequences: usize) -> Limits {
         context,
         queue: 1024,
         ageing: Duration::from_secs(10),
+        layers: 1,
     }
 }

@@ -5,7 +5,7 @@ use omni_chat_template::TemplateSource;
 use omni_engine::alone::{Service, ServiceFacts, TextModel, listen_until};
 use omni_engine::engine::{Engine, Settings};
 use omni_kernels::{Backend, BackendError, StepPlan};
-use omni_kernels_fake::{Cost, SimulatedBackend, Stepped};
+use omni_kernels_fake::{Cost, LAYERS, SimulatedBackend, Stepped};
 use omni_kv_cache::Root;
 use omni_sampler::Vocabulary;
 use omni_tokenizer::{Tokenizer, TokenizerConfig};
@@ -73,6 +73,7 @@ impl Server {
             context: given.context,
             queue: given.queue,
             ageing: Duration::from_secs(1),
+            layers: LAYERS,
         };
         let vocabulary = Vocabulary::new(VOCABULARY, &[END_ID]).unwrap();
         let inner = SimulatedBackend::new(VOCABULARY, Cost::default());

@@ -6,6 +6,7 @@ use crate::tiny::{self, CONTEXT, Shape, TINY};
 use omni_batcher::Limits;
 use omni_engine::engine::{Draft, Drafting, Engine, Event, Events, Generation, Settings};
 use omni_engine::model::{Grammars, LoadOptions, Model, load_draft, open_draft};
+use omni_kernels::Backend;
 use omni_sampler::{Format, Parameters};
 use std::path::Path;
 use std::sync::Arc;
@@ -24,11 +25,13 @@ fn limits(blocks: u32) -> Limits {
         context: CONTEXT,
         queue: 1000,
         ageing: Duration::from_secs(1),
+        layers: 1,
     }
 }
 
 fn start(model: &Model, draft: Option<Draft>, limits: Limits, drafting: Drafting) -> Engine {
     let backend = model.load(&options(), &mut |_, _| {}).unwrap();
+    let limits = Limits { layers: backend.facts().layers, ..limits };
     let settings = Settings { drafting, ..Settings::new(limits, model.vocabulary.clone()) };
     Engine::with_draft(backend, draft, settings).unwrap()
 }

@@ -4,7 +4,7 @@ use crate::asked::{ask, assert_blocks_back, collect, greedy, ids, submit};
 use crate::double::{Double, VOCABULARY};
 use omni_batcher::Limits;
 use omni_engine::engine::{Draft, Drafting, Engine, Settings};
-use omni_kernels_fake::Reference;
+use omni_kernels_fake::{LAYERS, Reference};
 use omni_sampler::{Parameters, Vocabulary};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,6 +18,7 @@ fn limits() -> Limits {
         context: 4000,
         queue: 1000,
         ageing: Duration::from_secs(1),
+        layers: LAYERS,
     }
 }
 

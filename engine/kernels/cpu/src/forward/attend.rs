@@ -16,10 +16,10 @@ const CACHE_WEIGHT: usize = 5;
 
 impl Forward<'_> {
     /// Computes queries, keys and values, and the attention in place of the queries.
-    pub(super) fn attention<E: Element>(&mut self, layer: &LayerWeights, is_last: bool) {
+    pub(super) fn attention<E: Element>(&mut self, layer: &LayerWeights, number: usize, is_last: bool) {
         let Context { model, threads, vectors, hidden, layout, .. } = self.context;
         let weights = &layer.attention;
-        let rows = self.step.tokens.len();
+        let rows = self.rows(number);
         let Buffers { x, h, query, key, value, input, places, angles, plan, scratch, slots, .. } = &mut *self.buffers;
         let values = if layer.attention_norm.is_some() { &**h } else { &**x };
         let products = [
@@ -44,8 +44,10 @@ impl Forward<'_> {
         });
         self.clock.end(Operation::Rotation);
 
-        plan.fill(self.step, weights.heads, threads.count(), |segment| {
-            if is_last { segment.logits } else { segment.tokens.len() }
+        plan.fill(self.step, weights.heads, threads.count(), |segment| match is_last {
+            _ if segment.tokens.end > rows => 0,
+            true => segment.logits,
+            false => segment.tokens.len(),
         });
         plan.restart();
         let call = Call {

@@ -6,7 +6,7 @@ use crate::level::Level;
 use crate::matrix::Input;
 use crate::pages::Buffer;
 use omni_kernels::model::{FeedForward, Layer, ModelSpec, Output, Rope};
-use omni_kernels::{BackendError, Capacity};
+use omni_kernels::{BLOCK, BackendError, BlockId, Capacity, Segment, StepPlan};
 
 /// Splits of long sequences that are computed at the same time, for each thread.
 const SLOTS_PER_THREAD: usize = 32;
@@ -56,6 +56,30 @@ pub(crate) struct Buffers {
     pub(super) plan: Plan,
     pub(super) scratch: Vec<Scratch>,
     pub(super) slots: Buffer,
+    /// Segment that went through some layers.
+    pub(super) kept: Option<Kept>,
+    /// Residual stream of that segment.
+    pub(super) kept_rows: Buffer,
+}
+
+/// Segment that went through some layers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// Position of its first token.
+    start: usize,
+    tokens: usize,
+    /// Block of its first token.
+    block: BlockId,
+    /// Layers that it went through.
+    pub(super) layers: usize,
+}
+
+impl Kept {
+    /// A segment that went through so many layers.
+    pub(super) fn of(plan: &StepPlan, segment: &Segment, layers: usize) -> Self {
+        let (start, tokens) = (segment.start, segment.tokens.len());
+        Self { start, tokens, block: plan.blocks[segment.blocks.start + start / BLOCK], layers }
+    }
 }
 
 /// Buffers of a network of experts.
@@ -117,6 +141,11 @@ impl Widths {
         self.hidden.max(self.query).max(self.intermediate)
     }
 
+    /// Numbers of a segment that is kept between steps.
+    fn kept(&self) -> usize {
+        BLOCK * self.hidden
+    }
+
     fn limits(capacity: Capacity, threads: usize) -> Limits {
         Limits { tokens: capacity.tokens, slots: SLOTS_PER_THREAD * threads }
     }
@@ -130,7 +159,8 @@ impl Widths {
         let limits = Self::limits(capacity, threads);
         let numbers = capacity.tokens * (of_token + of_experts)
             + self.outputs(capacity) * self.output
-            + limits.slots * attention::slot_size(&self.heads);
+            + limits.slots * attention::slot_size(&self.heads)
+            + self.kept();
         let chosen = self.chosen * size_of::<(u32, f32)>();
         (numbers * size_of::<f32>() + capacity.tokens * (chosen + places + size_of::<Place>())) as u64
             + u64::from(capacity.blocks)
@@ -196,6 +226,8 @@ impl Buffers {
             plan: Plan::new(with_capacity(limits.tasks())?, limits),
             scratch: (0..threads).map(|_| Scratch::new(&widths.heads)).collect(),
             slots: Buffer::new(limits.slots * attention::slot_size(&widths.heads), "attention")?,
+            kept: None,
+            kept_rows: Buffer::new(widths.kept(), "a prompt's part")?,
         })
     }
 }

@@ -1,18 +1,24 @@
 //! Checks of a step's plan: everything that later code relies on.
 
-use super::Buffers;
+use super::{Buffers, Kept};
 use omni_kernels::model::ModelSpec;
 use omni_kernels::{BLOCK, BlockId, Capacity, Segment, StepPlan};
 
+/// Bounds of a plan.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds<'a> {
+    pub(crate) capacity: Capacity,
+    pub(crate) spec: &'a ModelSpec,
+    /// Layers, if a part of them can be computed.
+    pub(crate) layers: usize,
+    /// Only whole sequences can be computed.
+    pub(crate) needs_whole: bool,
+}
+
 /// Checks a plan. Afterwards all ranges are within their vectors, and no position of the cache is written twice, or written
 /// in one segment and read in another.
-pub(crate) fn check(
-    plan: &StepPlan,
-    capacity: Capacity,
-    spec: &ModelSpec,
-    needs_whole: bool,
-    buffers: &mut Buffers,
-) -> Result<(), String> {
+pub(crate) fn check(plan: &StepPlan, bounds: Bounds<'_>, buffers: &mut Buffers) -> Result<(), String> {
+    let Bounds { capacity, spec, needs_whole, .. } = bounds;
     let at_most = |what: &str, count: usize, most: usize| {
         if count > most { Err(format!("{count} {what}, and there is room for {most}")) } else { Ok(()) }
     };
@@ -36,7 +42,26 @@ pub(crate) fn check(
     if let Some(block) = plan.blocks.iter().copied().chain(copied).find(|block| block.0 >= capacity.blocks) {
         return Err(format!("block {}, and there are {}", block.0, capacity.blocks));
     }
+    check_part(plan, bounds.layers, buffers.kept.as_ref())?;
     check_written(plan, &mut buffers.written)
+}
+
+/// Checks that a part begins a segment, or continues the one that is kept.
+fn check_part(plan: &StepPlan, layers: usize, kept: Option<&Kept>) -> Result<(), String> {
+    let Some(part) = &plan.part else { return Ok(()) };
+    let Some(segment) = plan.segments.last() else { return Err("a part of no segment".to_owned()) };
+    let is_last = part.end == layers;
+    if part.start >= part.end || part.end > layers || part.len() == layers || segment.tokens.len() > BLOCK {
+        return Err(format!("{} tokens through layers {part:?} of {layers}", segment.tokens.len()));
+    }
+    if !is_last && segment.logits > 0 {
+        return Err(format!("logits after layers {part:?} of {layers}"));
+    }
+    let expected = Kept::of(plan, segment, part.start);
+    if part.start > 0 && kept != Some(&expected) {
+        return Err(format!("layers {part:?} of {expected:?}, and {kept:?} is kept"));
+    }
+    Ok(())
 }
 
 fn check_segment(

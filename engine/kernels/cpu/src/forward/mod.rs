@@ -16,8 +16,9 @@ mod output;
 mod rows;
 mod times;
 
+use buffers::Kept;
 pub(crate) use buffers::{Buffers, Widths};
-pub(crate) use check::check;
+pub(crate) use check::{Bounds, check};
 pub use times::{Operation, Times};
 
 use crate::cache::{Cache, CacheFormat, Layout};
@@ -73,13 +74,20 @@ impl<'a> Forward<'a> {
     /// Computes the step.
     pub(crate) fn run(mut self) -> Result<(), BackendError> {
         let model = self.context.model;
-        let mut rows = self.step.tokens.len();
+        let mut rows = 0;
         self.embed()?;
         for (number, layer) in model.layers.iter().enumerate() {
+            rows = self.rows(number);
+            if rows == 0 {
+                continue;
+            }
+            if self.step.part.as_ref().is_some_and(|part| part.start == number && number > 0) {
+                self.resume(layer);
+            }
             let is_last = number + 1 == model.layers.len() && matches!(model.output, OutputWeights::Logits { .. });
             match self.context.layout.format {
-                CacheFormat::F32 => self.attention::<f32>(layer, is_last),
-                CacheFormat::Bf16 => self.attention::<bf16>(layer, is_last),
+                CacheFormat::F32 => self.attention::<f32>(layer, number, is_last),
+                CacheFormat::Bf16 => self.attention::<bf16>(layer, number, is_last),
             }
             if is_last {
                 rows = self.select(&layer.attention);
@@ -96,9 +104,51 @@ impl<'a> Forward<'a> {
                 next,
             };
             self.residual(rows, None, norms);
+            if self.step.part.as_ref().is_some_and(|part| part.end == number + 1) {
+                self.keep(number + 1);
+            }
         }
-        self.output(rows);
+        if rows > 0 {
+            self.output(rows);
+        }
         Ok(())
+    }
+
+    /// Returns the number of rows that go through a layer.
+    fn rows(&self, layer: usize) -> usize {
+        let rows = self.step.tokens.len();
+        match (&self.step.part, self.step.segments.last()) {
+            (Some(part), Some(last)) if !part.contains(&layer) => rows - last.tokens.len(),
+            _ => rows,
+        }
+    }
+
+    /// Keeps the residual stream of the last segment, which went through so many layers.
+    fn keep(&mut self, layers: usize) {
+        let Some(segment) = self.step.segments.last() else { return };
+        let hidden = self.context.hidden;
+        let Buffers { x, kept, kept_rows, .. } = &mut *self.buffers;
+        let rows = &x[segment.tokens.start * hidden..segment.tokens.end * hidden];
+        kept_rows[..rows.len()].copy_from_slice(rows);
+        *kept = Some(Kept::of(self.step, segment, layers));
+    }
+
+    /// Takes the residual stream that was kept before a layer, and writes its norm.
+    fn resume(&mut self, layer: &LayerWeights) {
+        let Some(segment) = self.step.segments.last() else { return };
+        let Context { threads, vectors, hidden, .. } = self.context;
+        let Buffers { x, h, kept, kept_rows, .. } = &mut *self.buffers;
+        let numbers = segment.tokens.start * hidden..segment.tokens.end * hidden;
+        x[numbers.clone()].copy_from_slice(&kept_rows[..numbers.len()]);
+        *kept = None;
+        let buffers = [&mut x[numbers.clone()], &mut h[numbers]].map(|numbers| Rows { numbers, width: hidden });
+        each_row(threads, segment.tokens.len(), buffers, |_, [x, h]| {
+            if let Some(norm) = &layer.attention_norm {
+                h.copy_from_slice(x);
+                norm.apply(vectors, h);
+            }
+        });
+        self.clock.end(Operation::Residual);
     }
 
     /// Writes the tokens' vectors, their norm, and the angles of their positions.

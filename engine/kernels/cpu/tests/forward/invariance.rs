@@ -108,6 +108,77 @@ fn a_sequence_is_the_same_beside_others() {
 }
 
 #[test]
+fn a_sequence_is_the_same_through_some_layers_at_a_time() {
+    let mut random = fastrand::Rng::with_seed(7);
+    for (name, shape) in decoders() {
+        let model = Model::new(name, &shape, 9);
+        let (all, beside) = (tokens(&mut random, 70), tokens(&mut random, 40));
+        for options in combinations() {
+            let mut runner = Runner::new(&model, options);
+            let layers = runner.backend.facts().layers;
+            assert!(layers > 1, "{name}");
+            let (whole, whole_beside) = (runner.whole(&all), runner.whole(&beside));
+            let blocks = blocks(5, all.len());
+            let table: Vec<BlockId> = (100..103).map(BlockId).collect();
+            cut(&mut runner, &beside[..20], &[], &table);
+            let (mut start, mut next) = (0, 20);
+            while start < all.len() {
+                let end = all.len().min(start + random.usize(1..=BLOCK));
+                let mut layer = 0;
+                while layer < layers {
+                    // Never all of them, as that is no part.
+                    let until = random.usize(layer + 1..=layers.min(layer + layers - 1));
+                    let is_last = until == layers;
+                    let other = Part { tokens: &beside[next..=next], start: next, blocks: &table, logits: 1 };
+                    let own = Part {
+                        tokens: &all[start..end],
+                        start,
+                        blocks: &blocks[..end.div_ceil(BLOCK)],
+                        logits: if is_last { end - start } else { 0 },
+                    };
+                    let has_other = random.bool();
+                    let parts = if has_other { vec![other, own] } else { vec![own] };
+                    let mut rows = runner.try_layers(Some(layer..until), &[], &parts).unwrap();
+                    let expected = if is_last { &whole[start..end] } else { &[] };
+                    assert!(rows.pop().unwrap() == expected, "{name}, {options:?}, layers {layer}..{until}");
+                    if has_other {
+                        assert!(
+                            rows[0][0] == whole_beside[next],
+                            "{name}, {options:?}, beside layers {layer}..{until}"
+                        );
+                        next = if next + 1 < beside.len() { next + 1 } else { 20 };
+                    }
+                    layer = until;
+                }
+                start = end;
+            }
+        }
+    }
+}
+
+#[test]
+fn layers_that_do_not_continue_a_segment_are_refused() {
+    let mut random = fastrand::Rng::with_seed(8);
+    let (name, shape) = decoders().remove(0);
+    let model = Model::new(name, &shape, 10);
+    let tokens = tokens(&mut random, 20);
+    let mut runner = Runner::new(&model, combinations().remove(0));
+    let layers = runner.backend.facts().layers;
+    let blocks = blocks(5, tokens.len());
+    let part = |count: usize, logits: usize| Part { tokens: &tokens[..count], start: 0, blocks: &blocks, logits };
+    let mut refused = |layers, part: Part<'_>| runner.try_layers(Some(layers), &[], &[part]).is_err();
+    assert!(refused(1..layers, part(4, 0)), "nothing is kept");
+    assert!(refused(0..layers, part(4, 0)), "all layers are no part");
+    assert!(refused(0..0, part(4, 0)) && refused(0..layers + 1, part(4, 0)));
+    assert!(refused(0..1, part(4, 1)), "logits come with the last layer");
+    assert!(refused(0..1, part(BLOCK + 1, 0)), "more than a block is not kept");
+    assert!(!refused(0..1, part(4, 0)));
+    assert!(refused(1..layers, part(5, 0)), "other tokens");
+    assert!(!refused(1..layers, part(4, 1)));
+    assert!(refused(1..layers, part(4, 1)), "it has ended");
+}
+
+#[test]
 fn a_sequence_goes_on_from_copied_exported_and_imported_blocks() {
     let mut random = fastrand::Rng::with_seed(4);
     for (name, shape) in decoders() {

@@ -4,6 +4,7 @@ use super::model::Model;
 use omni_kernels::model::Output;
 use omni_kernels::{BLOCK, Backend, BackendError, BlockCopy, BlockId, Capacity, Segment, StepPlan};
 use omni_kernels_cpu::{CacheFormat, CpuBackend, Level, Options, Weights};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Capacity of the tests.
@@ -63,7 +64,18 @@ impl Runner {
         copies: &[BlockCopy],
         parts: &[Part<'_>],
     ) -> Result<Vec<Vec<Vec<u32>>>, BackendError> {
+        self.try_layers(None, copies, parts)
+    }
+
+    /// Computes a step whose last part goes through these layers.
+    pub(crate) fn try_layers(
+        &mut self,
+        layers: Option<Range<usize>>,
+        copies: &[BlockCopy],
+        parts: &[Part<'_>],
+    ) -> Result<Vec<Vec<Vec<u32>>>, BackendError> {
         self.plan.clear();
+        self.plan.part = layers;
         self.plan.copies.extend_from_slice(copies);
         for part in parts {
             let (token, block) = (self.plan.tokens.len(), self.plan.blocks.len());
