@@ -401,5 +401,7 @@ fn a_model_of_the_native_engine_has_weights() {
     for files in taken {
         let said = check(&files);
         assert!(said.starts_with("exit 0") && !said.contains("no weights") && !said.contains("Python"), "{said}");
+        let note = "chat_template.jinja: conversations are rendered by the template ";
+        assert!(said.contains(note) && !said.contains("are refused"), "the weights may bring one: {said}");
     }
 }

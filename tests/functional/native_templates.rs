@@ -62,13 +62,13 @@ fn a_model_in_a_folder_chats_by_the_template_inside_of_its_file() {
     assert_eq!(prompt_tokens(&node), INSIDE);
     let counted = node.http().post("/v1/messages/count_tokens", &chat(&json!({})));
     assert_eq!((counted.status, counted.json()["input_tokens"].as_u64()), (200, Some(INSIDE)), "{}", counted.text());
-    // Tools are shown by this template, and found by its form.
+    // Tools are shown by this template, and the engine makes calls in its form.
     let function =
         json!({ "name": "f", "parameters": { "type": "object", "properties": {}, "additionalProperties": false } });
-    let tools = json!({ "tools": [{ "type": "function", "function": function }], "max_tokens": 100 });
-    let answer = node.http().post("/v1/chat/completions", &chat(&tools));
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    assert!(answer.json()["usage"]["prompt_tokens"].as_u64() > Some(INSIDE), "{}", answer.text());
+    let tools = json!({ "tools": [{ "type": "function", "function": function }], "tool_choice": "required", "max_tokens": 100 });
+    let said = node.http().post("/v1/chat/completions", &chat(&tools)).json();
+    assert!(said["usage"]["prompt_tokens"].as_u64() > Some(INSIDE), "{said}");
+    assert_eq!(said["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "f", "{said}");
     node.stop();
 }
 
@@ -124,7 +124,7 @@ fn a_request_that_waits_for_its_template_goes_to_the_next_scheduler() {
     let asked = thread::spawn(move || address.post("/v1/chat/completions", &body));
     wait_for("the download", PATIENCE, || (node.model("noise").state == State::Preparing).then_some(()));
     node.upgrade();
-    // What is stuck ends with the model's stop, and the next attempt is served.
+    // The stuck download ends with the model's stop, and the next attempt is served.
     wait_for("the request at the successor", PATIENCE, || (node.model("noise").queued == 1).then_some(()));
     let whole = fs::read(weights().path().join("small/noise.gguf")).unwrap();
     server.put("/noise.gguf", Served::new(whole));

@@ -1,9 +1,10 @@
 //! Chat template and special tokens of a file, without the rest of its vocabulary.
 
 use crate::file::{FileSource, MOST_READ};
+use crate::kind::Kind;
 use crate::source::{Defect, Source};
 use crate::special::{NAMED, SpecialTokens};
-use crate::values::{Kind, Value, header, values};
+use crate::values::{Value, header, values};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs::File;

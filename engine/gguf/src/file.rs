@@ -1,7 +1,7 @@
 //! Source of a file that is read in bounded pieces, at their positions.
 
+use crate::kind::Kind;
 use crate::source::{Defect, Source};
-use crate::values::Kind;
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, ErrorKind};

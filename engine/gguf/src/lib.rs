@@ -7,7 +7,8 @@
 //! | module | contents |
 //! | --- | --- |
 //! | `source` | bytes from front to back |
-//! | `values` | header, keys, types, places of values |
+//! | `kind` | types of values |
+//! | `values` | header, keys, places of values |
 //! | `file` | source of a file, by positioned reads |
 //! | `conversation` | chat template and special tokens of a file |
 //! | `special` | special tokens as a `tokenizer_config.json` has them |
@@ -18,15 +19,17 @@
 
 mod conversation;
 mod file;
+mod kind;
 mod source;
 mod special;
 mod values;
 
 pub use conversation::{CHAT_TEMPLATE, Conversation, LONGEST_TEMPLATE};
 pub use file::{FileSource, MOST_READ};
+pub use kind::Kind;
 pub use source::{Defect, Source};
 pub use special::{NAMED, SpecialTokens};
-pub use values::{Header, Kind, Value, beginning, header, values};
+pub use values::{Header, Value, beginning, header, values};
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! Bytes of a file from front to back.
 
-use crate::values::Kind;
+use crate::kind::Kind;
 use std::str::Utf8Error;
 
 /// Reason why a file is refused: the end of a sentence that begins with its name.

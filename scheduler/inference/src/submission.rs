@@ -56,7 +56,7 @@ pub(crate) enum Outcome {
     Answer(Box<Answer>, InFlightRequest),
     /// No instance got it before the model was handed over.
     NotSent(RequestBody),
-    /// Its turn has come; it waited for that alone.
+    /// Turn of a request that waited for that alone.
     Turn,
 }
 

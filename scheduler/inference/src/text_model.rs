@@ -11,7 +11,7 @@
 use crate::aside::Aside;
 use omni_chat_template::{ChatTemplate, LoadError, RenderError, Rendered, TemplateSource};
 use omni_config::Foreign;
-use omni_config::manifest::{AUTO, Engine, Kind, Manifest, Render};
+use omni_config::manifest::{AUTO, Engine, Kind, Manifest};
 use omni_generation::Chat;
 use omni_gguf::Conversation;
 use omni_launcher_client::NodeFiles;
@@ -117,8 +117,7 @@ impl OwnFiles {
             return Ok(Self::Complete(Texts::new(template, jinja.or(tokenizer))));
         }
         let texts = Texts { tokenizer, ..Texts::default() };
-        let takes_weights = manifest.runtime.engine == Engine::Native && manifest.chat.render == Render::Node;
-        match (takes_weights, manifest.weights.source.is_some()) {
+        match (manifest.runtime.engine == Engine::Native, manifest.weights.source.is_some()) {
             (true, true) => Ok(Self::Incomplete(texts)),
             (true, false) => Ok(Self::Complete(texts.with_gguf(files, "")?)),
             (false, _) => Ok(Self::Complete(texts)),
@@ -131,7 +130,7 @@ impl Texts {
         Self { template: Some(Arc::new(template)), printed: printed.unwrap_or_default(), tokenizer: None }
     }
 
-    /// These with the template of the weights' files.
+    /// Adds the template of the weights' files.
     pub(crate) fn with_weights(self, files: &NodeFiles) -> Result<Self, TextModelError> {
         const PLACE: &str = " in the folder of the weights";
         let of = |name: &str| {
@@ -153,7 +152,7 @@ impl Texts {
         Self { tokenizer: self.tokenizer.or(tokenizer), ..self }.with_gguf(files, PLACE)
     }
 
-    /// These with the template inside of the GGUF file, if there is one.
+    /// Adds the template inside of the GGUF file, if there is one.
     fn with_gguf(self, files: &NodeFiles, place: &'static str) -> Result<Self, TextModelError> {
         let Some((name, Conversation { template: Some(printed), tokens })) = gguf(files, place)? else {
             return Ok(self);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use omni_chat_template::{LoadError, Severity, TemplateSource, lint};
 use omni_config::Manifest;
-use omni_config::manifest::{AUTO, Kind, Render};
+use omni_config::manifest::{AUTO, Engine, Kind, Render};
 use omni_tool_parser::{Dialect, ReasoningFormat};
 
 use super::{Finding, line_of, text_of};
@@ -93,7 +93,16 @@ fn load_error(path: &Path, jinja: &Path, is_file: bool, manifest: &Manifest, err
         LoadError::Missing if manifest.chat.render == Render::Model => None,
         LoadError::Missing => {
             let name = jinja.display();
-            Some(Report::Note(format!("there is no {name}: prompts work, and conversations are refused")))
+            let consequence = match (manifest.runtime.engine, &manifest.weights.source) {
+                (Engine::Native, Some(_)) => {
+                    "conversations are rendered by the template that the weights bring, if they do"
+                }
+                (Engine::Native, None) => {
+                    "conversations are rendered by the template inside of a GGUF file, if it has one"
+                }
+                (Engine::Python | Engine::OpenAi, _) => "prompts work, and conversations are refused",
+            };
+            Some(Report::Note(format!("there is no {name}: {consequence}")))
         }
         LoadError::Template { message, line } if is_file => {
             finding(Some(*line).filter(|line| *line > 0), format!("the template cannot be used: {message}"))

@@ -1,3 +1,5 @@
+//! Templates by the files that a directory and its weights have.
+
 use super::*;
 use omni_generation::{TemplateOptions, ToolChoice};
 use std::collections::BTreeMap;
