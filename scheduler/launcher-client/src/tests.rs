@@ -245,7 +245,7 @@ async fn weights_of(protocol: u32, names: Option<&'static str>) -> (Vec<ToLaunch
     let listener = listener(&path);
     let (sender, mut events) = mpsc::channel(4);
     let handle = LauncherHandle::start(path, None, BTreeMap::new(), PreparationMetrics::default(), sender, heartbeat());
-    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let (stop, stopped) = std::sync::mpsc::sync_channel::<()>(0);
     let launcher = tokio::task::spawn_blocking(move || {
         let peer = listener.accept().unwrap().0;
         for message in [FromLauncher::Welcome { protocol }, FromLauncher::Scanned] {
