@@ -21,11 +21,13 @@ const LEAST: usize = 3;
 const PERIOD: u32 = 32;
 /// Weight of a new measurement.
 const WEIGHT: f64 = 0.2;
+/// Greatest measurement that counts, in means.
+const MOST_GROWTH: f64 = 1.5;
 
 /// Work on prompts in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// None, so that a step without is measured.
+    /// No work, so that a step without is measured.
     Nothing,
     /// So many tokens through all layers.
     Tokens(usize),
@@ -80,9 +82,9 @@ impl Pace {
     }
 }
 
-/// Moves a mean towards a new value.
+/// Moves a mean towards a new value. A step that was held up, as by another process, counts little.
 fn smooth(mean: &mut Option<f64>, value: f64) {
-    *mean = Some(mean.map_or(value, |mean| mean + WEIGHT * (value - mean)));
+    *mean = Some(mean.map_or(value, |mean| mean + WEIGHT * (value.min(mean * MOST_GROWTH) - mean)));
 }
 
 #[cfg(test)]
@@ -124,6 +126,17 @@ mod tests {
         }
         assert_eq!(pace.work(1000, 12), Work::Part(1), "never nothing");
         assert_eq!(pace.work(1000, 1), Work::Tokens(LEAST));
+    }
+
+    #[test]
+    fn steps_that_were_held_up_change_little() {
+        let mut pace = Pace::default();
+        pace.observe(MS * 100, 0, 100.0);
+        for step in 0..1000 {
+            pace.observe(if step % 20 == 0 { MS * 1000 } else { MS * 100 }, 8, 0.0);
+        }
+        let Work::Tokens(tokens) = pace.work(1000, 12) else { panic!() };
+        assert!((50..=55).contains(&tokens), "{tokens}");
     }
 
     #[test]

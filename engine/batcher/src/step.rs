@@ -124,11 +124,11 @@ impl Batcher {
                 }
             }
             Work::Part(work) => {
-                let tokens = BLOCK.min(work);
-                let layers = (work + tokens / 2) / tokens;
-                let next = part.or_else(|| self.begin_part(&shares, work.min(left), plan));
+                let used = self.short_prompts(&mut shares, left, plan, scheduled);
+                let next = part.or_else(|| self.begin_part(&shares, work.min(left - used), plan));
                 if let Some((slot, part)) = next {
-                    self.push_part(slot, part, layers, plan, scheduled);
+                    let layers = (work + part.tokens / 2) / part.tokens;
+                    self.push_part(slot, part, layers.max(1), plan, scheduled);
                 }
             }
         }
@@ -148,6 +148,27 @@ impl Batcher {
                 self.step.prompt += tokens as f64;
             }
         }
+    }
+
+    /// Schedules the prompts of which few tokens are left, a block together, through all layers: they delay the others once,
+    /// and many of them that come together would wait for each other long. Returns the number of tokens.
+    fn short_prompts(
+        &mut self,
+        shares: &mut Vec<Share>,
+        room: usize,
+        plan: &mut StepPlan,
+        scheduled: &mut Vec<Scheduled>,
+    ) -> usize {
+        let (mut used, most) = (0, room.min(BLOCK));
+        for share in &mut *shares {
+            if used + share.remaining <= most {
+                share.tokens = share.remaining;
+                used += share.tokens;
+            }
+        }
+        self.prompts_whole(shares, plan, scheduled);
+        shares.retain(|share| share.tokens == 0);
+        used
     }
 
     /// Sequence whose tokens went through some layers only.

@@ -137,6 +137,12 @@ impl Engine {
         answer.blocking_recv().unwrap_or(Err(Failure::Ending))
     }
 
+    /// Waits until the other events of a step are sent, for one who has the first: microseconds, or as long as the thread that
+    /// sends them has no processor, which may be because this one has it.
+    pub fn wait_until_sent(&self) {
+        self.shared.wait_until_sent();
+    }
+
     /// Numbers of this moment.
     #[must_use]
     pub fn status(&self) -> Status {

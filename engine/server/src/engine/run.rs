@@ -319,7 +319,7 @@ impl<B: Backend> Run<B> {
         self.batcher.complete(self.began.elapsed(), &self.step.outcomes);
         // Before the answers leave: a client that has one finds a step counted as ended.
         self.publish();
-        self.live.values_mut().for_each(Live::send_events);
+        self.shared.send(|| self.live.values_mut().for_each(Live::send_events));
         self.give_drafts(took);
         self.end_requests();
     }

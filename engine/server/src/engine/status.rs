@@ -37,6 +37,8 @@ pub struct Status {
 /// Numbers that the thread writes and others read.
 pub(super) struct Shared {
     written: Mutex<Written>,
+    /// Held while the events of a step are sent.
+    sending: Mutex<()>,
     /// Age of a step from which the engine counts as hung.
     hung: Duration,
 }
@@ -49,7 +51,18 @@ struct Written {
 
 impl Shared {
     pub(super) fn new(hung: Duration) -> Self {
-        Self { written: Mutex::default(), hung }
+        Self { written: Mutex::default(), sending: Mutex::default(), hung }
+    }
+
+    /// Sends the events of a step.
+    pub(super) fn send(&self, send: impl FnOnce()) {
+        let _sending = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        send();
+    }
+
+    /// Waits until the events of the step are sent, if they are on their way.
+    pub(super) fn wait_until_sent(&self) {
+        drop(self.sending.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Notes that a step begins.

@@ -39,7 +39,7 @@ pub(super) fn serve(shared: &SharedRef, runtime: &Handle, data: OwnedFd, cancel:
         thread::Builder::new().name("write".to_owned()).spawn(move || write(writer, written)),
         thread::Builder::new().name("cancel".to_owned()).spawn(move || read_cancels(cancel.into(), &cancels)),
     ];
-    runtime.spawn(gather(queued, gathered));
+    runtime.spawn(gather(Arc::clone(shared), queued, gathered));
     let reports = runtime.spawn(report(Arc::clone(shared), frames.clone()));
     if threads.iter().all(Result::is_ok) {
         read(FrameReader::new(data), shared, runtime, &registry, &frames);
@@ -101,9 +101,10 @@ fn health(shared: &SharedRef) -> String {
 }
 
 /// Gathers the frames of a step for one write, which wakes the scheduler once for all of its streams.
-async fn gather(mut queued: Receiver<Vec<u8>>, gathered: Sender<Vec<u8>>) {
+async fn gather(shared: SharedRef, mut queued: Receiver<Vec<u8>>, gathered: Sender<Vec<u8>>) {
     let mut frames = Vec::new();
     while queued.recv_many(&mut frames, FRAMES).await > 0 {
+        shared.engine.wait_until_sent();
         // The tasks of other requests that the step has woken run before this one goes on.
         yield_now().await;
         while let Ok(frame) = queued.try_recv() {
