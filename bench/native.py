@@ -173,22 +173,29 @@ def engine_of(node: Node) -> int:
     return next(pid for pid in node.processes() if b"omni-engine" in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
+def complete(node: Node, prompt: str, tokens: int) -> int:
+    """Tokens of a prompt that is completed."""
+    body = {"model": "m", "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
+    with contextlib.closing(node.connect()) as connection:
+        connection.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
+        answer = json.loads(connection.getresponse().read())
+    return int(answer["usage"]["prompt_tokens"])
+
+
 def memory(node: Node, before: float) -> None:
-    """Fills the cache, and compares by how much the process has grown with what it said. `before`: MiB at its start."""
+    """Fills cache and steps, and compares the process's growth with what it said. `before`: MiB at its start."""
     command = [BIN / "omnictl", "--socket", node.runtime / "control.sock", "logs", "m"]
     logs = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     said = re.search(r", (\d+) MiB for steps and a cache of (\d+) positions", logs)
     if said is None:
         sys.exit(f"the engine did not say what it takes\n{logs}")
     planned, positions = (int(text) for text in said.groups())
+    # As many sequences as it computes at a time, which copy: with drafts, steps have all their rows of logits.
+    with ThreadPoolExecutor(STREAMS) as pool:
+        list(pool.map(lambda number: complete(node, f"{number}, one two three four. " * 40, 300), range(STREAMS)))
     sent, number = 0, 0
     while sent < 1.1 * positions:
-        words = " ".join(f"{number}.{word}" for word in range(400))
-        with contextlib.closing(node.connect()) as connection:
-            body = {"model": "m", "prompt": words, "max_tokens": 1}
-            connection.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
-            answer = json.loads(connection.getresponse().read())
-        sent += answer["usage"]["prompt_tokens"]
+        sent += complete(node, " ".join(f"{number}.{word}" for word in range(400)), 1)
         number += 1
     held = status(engine_of(node), "RssAnon")
     wrong = 100 * abs(held - before - planned) / MEMORY
