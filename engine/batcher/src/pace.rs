@@ -1,4 +1,4 @@
-//! Work on prompts beside sequences that decode: so much that a step takes less than twice as long as without.
+//! Work on prompts beside sequences that decode: so much that a step takes half as long again as without.
 //! It follows the measured times of the steps; the tokens that a sequence gets do not depend on it.
 //!
 //! Where a block of tokens would take too long, which it does late in a long prompt, a step takes the block through some
@@ -29,7 +29,7 @@ const MOST_GROWTH: f64 = 1.5;
 pub(crate) enum Work {
     /// No work, so that a step without is measured.
     Nothing,
-    /// So many tokens through all layers.
+    /// Tokens through all layers.
     Tokens(usize),
     /// Fewer tokens than a block through all layers, counted as tokens times layers: at least 1.
     Part(usize),

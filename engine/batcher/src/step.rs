@@ -181,7 +181,7 @@ impl Batcher {
     fn begin_part(&mut self, shares: &[Share], most: usize, plan: &mut StepPlan) -> Option<(u32, Part)> {
         let shortest = shares.iter().min_by_key(|share| (share.remaining, share.place));
         let share = if self.short_prompt_is_next { shortest } else { shares.first() }?;
-        // Whatever else decodes then, there is room for these tokens in all of their steps.
+        // Room for these tokens in all of their steps, whatever else decodes then.
         let room = self.limits.tokens - self.limits.sequences;
         let tokens = share.remaining.min(most).min(BLOCK).min(room);
         let sequence = &mut self.sequences[share.slot];
