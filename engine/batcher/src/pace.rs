@@ -21,7 +21,7 @@ const LEAST: usize = 3;
 const PERIOD: u32 = 32;
 /// Weight of a new measurement.
 const WEIGHT: f64 = 0.2;
-/// Greatest measurement that counts, in means.
+/// Greatest measurement of a step without prompts that counts, in means.
 const MOST_GROWTH: f64 = 1.5;
 
 /// Work on prompts in a step.
@@ -56,7 +56,9 @@ impl Pace {
         }
         self.mixed = if decoding > 0 && has_prompt { self.mixed + 1 } else { 0 };
         if !has_prompt {
-            smooth(&mut self.decode, took);
+            // A step that was held up, as by another process, counts little: it would stand for time that prompts may take.
+            let most = self.decode.map_or(took, |decode| decode * MOST_GROWTH);
+            smooth(&mut self.decode, took.min(most));
         } else if decoding == 0 {
             smooth(&mut self.token, took / prompt);
         } else {
@@ -82,9 +84,9 @@ impl Pace {
     }
 }
 
-/// Moves a mean towards a new value. A step that was held up, as by another process, counts little.
+/// Moves a mean towards a new value.
 fn smooth(mean: &mut Option<f64>, value: f64) {
-    *mean = Some(mean.map_or(value, |mean| mean + WEIGHT * (value.min(mean * MOST_GROWTH) - mean)));
+    *mean = Some(mean.map_or(value, |mean| mean + WEIGHT * (value - mean)));
 }
 
 #[cfg(test)]
@@ -137,6 +139,18 @@ mod tests {
         }
         let Work::Tokens(tokens) = pace.work(1000, 12) else { panic!() };
         assert!((50..=55).contains(&tokens), "{tokens}");
+    }
+
+    #[test]
+    fn work_that_took_no_time_is_not_taken_for_free() {
+        let mut pace = Pace::default();
+        pace.observe(MS * 10, 8, 0.0);
+        (0..50).for_each(|_| pace.observe(MS * 10, 8, 16.0));
+        assert_eq!(pace.work(1000, 12), Work::Nothing, "a step without is measured");
+        pace.observe(MS * 10, 8, 0.0);
+        pace.observe(MS * 1010, 8, 1000.0);
+        let Work::Tokens(tokens) = pace.work(1000, 12) else { panic!() };
+        assert!(tokens <= 25, "{tokens} tokens of a millisecond each");
     }
 
     #[test]
