@@ -73,6 +73,35 @@ fn a_model_in_a_folder_chats_by_the_template_inside_of_its_file() {
 }
 
 #[test]
+fn a_folder_without_weights_or_without_a_template_says_so() {
+    let weights = weights();
+    let folder = weights.path().join("small");
+    let file = folder.join("noise.gguf");
+    let bytes = fs::read(&file).unwrap();
+    fs::remove_file(&file).unwrap();
+    let node = builder(&weights).model("noise", &[("omni.toml", &in_folder(&weights))]).start();
+    let answer = ask(&node);
+    assert_eq!(answer.status, 503, "{}", answer.text());
+    assert!(
+        node.log_about("noise").contains("holds neither safetensors nor a GGUF file"),
+        "{}",
+        node.log_about("noise")
+    );
+
+    let key = b"tokenizer.chat_template";
+    let at = bytes.windows(key.len()).position(|window| window == key).unwrap();
+    let mut without = bytes;
+    without[at..at + key.len()].copy_from_slice(b"tokenizer.chat_nothing.");
+    fs::write(&file, without).unwrap();
+    let said = wait_for("the model to load", PATIENCE, || {
+        let answer = ask(&node);
+        (answer.status == 400).then(|| answer.text())
+    });
+    assert!(said.contains("has no chat template"), "{said}");
+    node.stop();
+}
+
+#[test]
 fn files_of_the_folder_come_before_the_one_inside_and_those_beside_the_manifest_before_all() {
     let weights = weights();
     let manifest = in_folder(&weights);

@@ -51,15 +51,15 @@ impl Templates {
         Self { launcher, contents: Mutex::default() }
     }
 
-    /// Texts of a content, read at its first request; `None`: they are in its weights, and those are not on the node.
-    /// `on_fault` gets a message for the model's author when the files cannot be used.
+    /// Texts of a content, read at its first request; `None`: they are in its weights, and those are not on the node, or have no
+    /// template. Whether they are weights at all is known when an instance has loaded them (`is_loaded`). `on_fault` gets a message for the model's author when the files cannot be used.
     ///
     /// # Errors
     /// The launcher does not answer, or the files cannot be used.
     pub(crate) async fn of(
         &self,
         content: &Content,
-        deadline: Instant,
+        (deadline, is_loaded): (Instant, bool),
         on_fault: impl FnOnce(String),
     ) -> Result<Option<Arc<TextModel>>, Failure> {
         let slot = self.slot(&content.snapshot);
@@ -83,7 +83,11 @@ impl Templates {
                 let weights = timeout_at(deadline.into(), self.weights_files(content)).await;
                 let Some(weights) = weights.map_err(|_| Failure::Deadline)?? else { return Ok(None) };
                 let manifest = content.manifest.clone();
-                aside(paused, move || TextModel::new(texts.with_weights(&weights)?, &manifest)).await?
+                let read = aside(paused, move || TextModel::new(texts.with_weights(&weights)?, &manifest)).await?;
+                if !is_loaded && read.0.as_ref().is_ok_and(|model| model.template.is_none()) {
+                    return Ok(None);
+                }
+                read
             }
             Err(error) => (Err(error), paused),
         };

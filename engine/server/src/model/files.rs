@@ -6,7 +6,7 @@ use omni_checkpoint::Checkpoint;
 use omni_gguf::{CHAT_TEMPLATE, NAMED, SpecialTokens};
 use omni_tokenizer::{Tokenizer, TokenizerConfig, TokenizerError};
 use serde_json::Value;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
@@ -102,6 +102,10 @@ pub(super) fn has_template(config: &str) -> bool {
 /// Text of a file, `None` if there is none.
 fn text(path: &Path) -> Result<Option<String>, ModelError> {
     let failed = |reason: String| ModelError::File { file: path.display().to_string(), reason };
+    // To open a pipe waits for one who writes to it.
+    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return Err(failed("it is no regular file".to_owned()));
+    }
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -119,6 +123,16 @@ fn text(path: &Path) -> Result<Option<String>, ModelError> {
 mod tests {
     use super::*;
     use omni_checkpoint::testing::{GgufType, GgufWriter};
+
+    #[test]
+    fn what_is_no_file_is_not_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("chat_template.jinja");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).unwrap();
+        let error = text(&pipe).unwrap_err().to_string();
+        assert!(error.contains("chat_template.jinja") && error.contains("no regular file"), "{error}");
+        assert!(text(folder.path()).is_err(), "a folder");
+    }
 
     #[test]
     fn a_template_of_a_file_comes_before_that_inside_of_gguf() {

@@ -236,14 +236,15 @@ impl TextRequest<'_> {
         Ok(Some(Prepared { text_model, format, prompts, memory, waited_since }))
     }
 
-    /// Texts of the model. Those of weights that are not on the node are read when an instance has them, which is when the
+    /// Texts of the model. Those of weights that are not on the node, or have no template, are read when an instance has them, which is when the
     /// request has its turn; by then another content may serve. With the begin of that wait. `None`: the model was handed over
     /// meanwhile.
     async fn text_model(&mut self) -> Result<Option<(Arc<TextModel>, Option<Instant>)>, Failure> {
         let mut waited_since = None;
         for _ in 0..TURNS {
             let on_fault = |why| log_for_author(self.model, why, self.caller.id);
-            if let Some(text_model) = self.api.templates.of(&self.content, self.deadline, on_fault).await? {
+            let when = (self.deadline, waited_since.is_some());
+            if let Some(text_model) = self.api.templates.of(&self.content, when, on_fault).await? {
                 return Ok(Some((text_model, waited_since)));
             }
             let began = Instant::now();
