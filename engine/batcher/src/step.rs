@@ -41,14 +41,14 @@ impl Batcher {
 
     /// Schedules all sequences that decode, in the order of seniority. Where blocks lack, the most junior lose theirs.
     fn decode(&mut self, plan: &mut StepPlan, scheduled: &mut Vec<Scheduled>) {
-        let (mut decoding, mut whole) = (0, false);
+        let (mut decoding, mut of_part, mut whole) = (0, 0, false);
         for slot in self.running.iter() {
             let sequence = &self.sequences[slot];
             decoding += usize::from(sequence.decodes());
+            of_part += sequence.part.map_or(0, |part| part.tokens);
             whole |= sequence.whole;
         }
         // Drafts leave room for prompts.
-        let of_part = self.part_in_progress().map_or(0, |(_, part)| part.tokens);
         let mut spare = (self.limits.tokens - of_part).min(self.limits.logits) - decoding;
         if self.running.len() + self.waiting.len() > decoding {
             spare /= 2;
@@ -95,17 +95,17 @@ impl Batcher {
 
     /// Schedules prompts, and tokens that are computed again, in what the sequences that decode left of the budget.
     fn prompts(&mut self, plan: &mut StepPlan, scheduled: &mut Vec<Scheduled>) {
-        let part = self.part_in_progress();
-        let left = self.limits.tokens - plan.tokens.len() - part.map_or(0, |(_, part)| part.tokens);
         if scheduled.len() == self.running.len() {
             return;
         }
         let mut shares = std::mem::take(&mut self.scratch.prompts);
         shares.clear();
-        let mut layers = self.limits.layers;
+        let (mut layers, mut part) = (self.limits.layers, None);
         for (place, slot) in self.running.iter().enumerate() {
             let sequence = &self.sequences[slot];
-            if sequence.flight.is_none() && sequence.part.is_none() {
+            if let Some(of_sequence) = sequence.part {
+                part = Some((slot, of_sequence));
+            } else if sequence.flight.is_none() {
                 let (remaining, whole) = (sequence.remaining(), sequence.whole);
                 shares.push(Share { slot, place, remaining, tokens: 0, whole });
                 if whole || self.lives[sequence.live].due.is_some() {
@@ -113,6 +113,7 @@ impl Batcher {
                 }
             }
         }
+        let left = self.limits.tokens - plan.tokens.len() - part.map_or(0, |(_, part)| part.tokens);
         let work = if scheduled.is_empty() { Work::Tokens(left) } else { self.pace.work(left, layers) };
         match work {
             Work::Nothing => {}
@@ -169,11 +170,6 @@ impl Batcher {
         self.prompts_whole(shares, plan, scheduled);
         shares.retain(|share| share.tokens == 0);
         used
-    }
-
-    /// Sequence whose tokens went through some layers only.
-    fn part_in_progress(&self) -> Option<(u32, Part)> {
-        self.running.iter().find_map(|slot| Some((slot, self.sequences[slot].part?)))
     }
 
     /// Chooses the prompt whose next tokens, at most `most` and a block, go through some layers at a time: in turn the most

@@ -36,7 +36,7 @@ pub struct Value {
 /// Reads the beginning of a file.
 ///
 /// # Errors
-/// It is no GGUF file, or one of a version that is not supported.
+/// The file is none of GGUF, or of a version that is not supported.
 pub fn header(source: &mut impl Source) -> Result<Header, Defect> {
     let length = (MAGIC.len() as u64).min(source.left());
     if source.take(length, &|| "the magic number".to_owned())? != MAGIC {

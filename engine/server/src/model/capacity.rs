@@ -80,9 +80,9 @@ pub fn plan(
 ) -> Result<Plan, CapacityError> {
     let most = context.div_ceil(BLOCK).saturating_mul(sequences);
     let least = context.min(LEAST).div_ceil(BLOCK);
-    let bounds = || Limits { layers: backend.facts().layers, ..bounds(context, sequences) };
+    let bounds = bounds(context, sequences, backend.facts().layers);
     let bytes = |blocks: u32| {
-        let limits = Limits { blocks, ..bounds() };
+        let limits = Limits { blocks, ..bounds };
         let of_draft = draft.map_or(0, |draft| draft.backend.bytes(draft_capacity(&limits)));
         backend.bytes(limits.capacity()).saturating_add(of_draft)
     };
@@ -109,13 +109,13 @@ pub fn plan(
         if fits(middle) { low = middle } else { high = middle }
     }
     let blocks = u32::try_from(low).unwrap_or(u32::MAX);
-    let limits = Limits { blocks, ..bounds() };
+    let limits = Limits { blocks, ..bounds };
     let queued = usize::try_from(spare / QUEUED).unwrap_or(MOST_QUEUED).clamp(LEAST_QUEUED, MOST_QUEUED);
     Ok(Plan { limits, bytes: bytes(blocks), queued_bytes: queued })
 }
 
 /// Bounds without the cache.
-fn bounds(context: usize, sequences: usize) -> Limits {
+fn bounds(context: usize, sequences: usize, layers: usize) -> Limits {
     Limits {
         blocks: 0,
         // Texts of 512 tokens, which most models of embeddings take, fit into a step.
@@ -125,6 +125,6 @@ fn bounds(context: usize, sequences: usize) -> Limits {
         context,
         queue: 1024,
         ageing: Duration::from_secs(10),
-        layers: 1,
+        layers,
     }
 }

@@ -16,10 +16,9 @@ const CACHE_WEIGHT: usize = 5;
 
 impl Forward<'_> {
     /// Computes queries, keys and values, and the attention in place of the queries.
-    pub(super) fn attention<E: Element>(&mut self, layer: &LayerWeights, number: usize, is_last: bool) {
+    pub(super) fn attention<E: Element>(&mut self, layer: &LayerWeights, rows: usize, is_last: bool) {
         let Context { model, threads, vectors, hidden, layout, .. } = self.context;
         let weights = &layer.attention;
-        let rows = self.rows(number);
         let Buffers { x, h, query, key, value, input, places, angles, plan, scratch, slots, .. } = &mut *self.buffers;
         let values = if layer.attention_norm.is_some() { &**h } else { &**x };
         let products = [

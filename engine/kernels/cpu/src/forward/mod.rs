@@ -86,8 +86,8 @@ impl<'a> Forward<'a> {
             }
             let is_last = number + 1 == model.layers.len() && matches!(model.output, OutputWeights::Logits { .. });
             match self.context.layout.format {
-                CacheFormat::F32 => self.attention::<f32>(layer, number, is_last),
-                CacheFormat::Bf16 => self.attention::<bf16>(layer, number, is_last),
+                CacheFormat::F32 => self.attention::<f32>(layer, rows, is_last),
+                CacheFormat::Bf16 => self.attention::<bf16>(layer, rows, is_last),
             }
             if is_last {
                 rows = self.select(&layer.attention);
