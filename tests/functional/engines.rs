@@ -3,7 +3,7 @@
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use omni_tests::noise::{builder, chat, weights};
+use omni_tests::noise::{assert_started_again, builder, chat, weights};
 use omni_tests::{Node, NodeBuilder, PATIENCE, wait_for};
 use serde_json::{Value, json};
 use std::fs;
@@ -184,19 +184,7 @@ fn a_client_that_leaves_frees_the_server() {
 fn a_server_that_dies_is_started_again() {
     let weights = weights();
     let node = builder(&weights).server("noise", &manifest(CHAT, (weights.path(), "slow"), "chat")).start();
-    let long = chat(&json!({ "max_tokens": 4000, "stream": true })).to_string();
-    let mut stream = node.http().open("POST", "/v1/chat/completions", &[], long.as_bytes());
-    assert!(stream.chunk().unwrap().is_some());
-    let first = node.instance("noise").unwrap().id;
-    kill(server_of(&node, "noise"), Signal::SIGKILL).unwrap();
-    let last = stream.events();
-    assert!(
-        last.iter().any(|event| event.contains("\"error\"")) && !last.iter().any(|event| event == "[DONE]"),
-        "{last:?}"
-    );
-    let answer = node.http().post("/v1/chat/completions", &chat(&json!({})));
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    assert_ne!(node.instance("noise").unwrap().id, first);
+    assert_started_again(&node, &json!({}), || kill(server_of(&node, "noise"), Signal::SIGKILL).unwrap());
     assert!(
         node.metric("omni_instance_restarts_total{model=\"noise\",reason=\"signal\"}").is_some(),
         "{}",

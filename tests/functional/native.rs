@@ -3,7 +3,7 @@
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use omni_tests::noise::{builder, chat, weights};
+use omni_tests::noise::{assert_started_again, builder, chat, weights};
 use omni_tests::{Node, PATIENCE, wait_for};
 use serde_json::{Value, json};
 use std::fs;
@@ -75,19 +75,9 @@ fn the_engine_answers_through_the_apis() {
 fn an_engine_that_dies_in_an_answer_is_started_again() {
     let weights = weights();
     let node = node(&weights, "slow", "");
-    let long = chat(&json!({ "max_tokens": 4000, "stream": true, "ignore_eos": true })).to_string();
-    let mut stream = node.http().open("POST", "/v1/chat/completions", &[], long.as_bytes());
-    assert!(stream.chunk().unwrap().is_some());
-    let first = node.instance("noise").unwrap().id;
-    kill(node.engine("noise").unwrap(), Signal::SIGKILL).unwrap();
-    let last = stream.events();
-    assert!(
-        last.iter().any(|event| event.contains("\"error\"")) && !last.iter().any(|event| event == "[DONE]"),
-        "{last:?}"
-    );
-    let answer = node.http().post("/v1/chat/completions", &chat(&json!({})));
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    assert_ne!(node.instance("noise").unwrap().id, first);
+    assert_started_again(&node, &json!({ "ignore_eos": true }), || {
+        kill(node.engine("noise").unwrap(), Signal::SIGKILL).unwrap();
+    });
     node.stop();
 }
 

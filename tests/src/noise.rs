@@ -36,3 +36,22 @@ pub fn chat(more: &Value) -> Value {
     body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     body
 }
+
+/// Asserts that a client is told when `end` ends the process of the model `noise` in the middle of a stream, and that the next
+/// request finds another instance. `more`: parameters of the streamed request.
+pub fn assert_started_again(node: &Node, more: &Value, end: impl FnOnce()) {
+    let mut body = chat(&json!({ "max_tokens": 4000, "stream": true }));
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let mut stream = node.http().open("POST", "/v1/chat/completions", &[], body.to_string().as_bytes());
+    assert!(stream.chunk().unwrap().is_some());
+    let first = node.instance("noise").unwrap().id;
+    end();
+    let last = stream.events();
+    assert!(
+        last.iter().any(|event| event.contains("\"error\"")) && !last.iter().any(|event| event == "[DONE]"),
+        "{last:?}"
+    );
+    let answer = node.http().post("/v1/chat/completions", &chat(&json!({})));
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_ne!(node.instance("noise").unwrap().id, first);
+}

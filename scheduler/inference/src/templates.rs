@@ -52,7 +52,8 @@ impl Templates {
     }
 
     /// Texts of a content, read at its first request; `None`: they are in its weights, and those are not on the node, or have no
-    /// template. Whether they are weights at all is known when an instance has loaded them (`is_loaded`). `on_fault` gets a message for the model's author when the files cannot be used.
+    /// template. Whether they are weights at all is known when an instance has loaded them (`is_loaded`). `on_fault` gets a
+    /// message for the model's author when the files cannot be used.
     ///
     /// # Errors
     /// The launcher does not answer, or the files cannot be used.
