@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 const MEASURED: usize = 512 << 20;
 /// Time of a measurement of decoding.
 const SPAN: Duration = Duration::from_millis(1500);
+/// Positions before an answer that a step computes.
+const FILLED: usize = 512;
 
 /// Lengths and batches to be measured.
 #[derive(Debug, Clone)]
@@ -74,7 +76,7 @@ pub fn run<B: Backend>(
     let blocks = (widest * of_sequence).max(longest.div_ceil(BLOCK));
     let capacity = Capacity {
         blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
-        tokens: longest.max(widest).max(512),
+        tokens: longest.max(widest).max(FILLED),
         segments: widest,
         logits: widest,
     };
@@ -94,6 +96,9 @@ pub fn run<B: Backend>(
     let bandwidth = bandwidth(threads);
     let mut decode = Vec::new();
     for &batch in &measured.batches {
+        for sequence in 0..batch {
+            before(backend, &mut plan, sequence * of_sequence, measured.depth, vocabulary)?;
+        }
         let mut speeds = Vec::new();
         for _ in 0..measured.rounds.max(1) {
             speeds.push(answers(backend, &mut plan, batch, (measured.depth, of_sequence), vocabulary)?);
@@ -114,8 +119,28 @@ fn prompt(plan: &mut StepPlan, tokens: usize, vocabulary: usize) {
     plan.segments.push(Segment { tokens: 0..tokens, start: 0, blocks: 0..plan.blocks.len(), logits: 1 });
 }
 
-/// Tokens a second of sequences that are answered beside each other. The positions before are not computed: the speed
-/// does not depend on their contents.
+/// Computes the positions before an answer. Memory that was never written would be one page of zeros, which is always in
+/// the processor's cache.
+fn before<B: Backend>(
+    backend: &mut B,
+    plan: &mut StepPlan,
+    first_block: usize,
+    depth: usize,
+    vocabulary: usize,
+) -> Result<(), BackendError> {
+    for start in (0..depth).step_by(FILLED) {
+        let tokens = FILLED.min(depth - start);
+        plan.clear();
+        plan.tokens.extend((start..start + tokens).map(|at| token(at, vocabulary)));
+        let blocks = first_block..first_block + (start + tokens).div_ceil(BLOCK);
+        plan.blocks.extend(blocks.filter_map(|block| u32::try_from(block).ok()).map(BlockId));
+        plan.segments.push(Segment { tokens: 0..tokens, start, blocks: 0..plan.blocks.len(), logits: 0 });
+        backend.step(plan)?;
+    }
+    Ok(())
+}
+
+/// Tokens a second of sequences that are answered beside each other.
 fn answers<B: Backend>(
     backend: &mut B,
     plan: &mut StepPlan,

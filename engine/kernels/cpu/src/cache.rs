@@ -27,8 +27,10 @@ pub enum CacheFormat {
 
 /// Number of the cache.
 pub(crate) trait Element: Plain + Default + Send + Sync + 'static {
-    /// Bytes are converted for the loops over many rows.
+    /// The loops over many rows take numbers that are converted before; those over few fetch what comes next.
     const CONVERTED: bool;
+    /// Vectors in a line of memory.
+    const OF_LINE: usize = 64 / size_of::<[Self; LANES]>();
 
     /// Loads a vector.
     fn load<S: Simd>(simd: S, from: &[Self; LANES]) -> S::Vector;

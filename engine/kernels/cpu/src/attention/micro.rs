@@ -2,6 +2,9 @@
 //!
 //! Invariant: each number is a sum in one order, over the elements of a head or over positions, whatever rows are computed
 //! beside it.
+//!
+//! Few rows need less time for a chunk than memory does. So the lines of the next chunk are asked for one by one, where
+//! those of this chunk are read: asked for at once, they would be in each other's way.
 
 use super::{BLOCKS, CHUNK};
 use crate::cache::Element;
@@ -35,13 +38,21 @@ pub(super) fn rows_of(left: usize) -> usize {
     }
 }
 
+/// Keys of a chunk: a vector of 16 positions for each element, in each block.
+#[derive(Clone, Copy)]
+pub(super) struct Keys<'a, E> {
+    pub(super) blocks: [&'a [[E; LANES]]; BLOCKS],
+    /// Those of the chunk that is read next.
+    pub(super) ahead: [&'a [[E; LANES]]; BLOCKS],
+}
+
 /// Computes scores of `rows` queries with the keys of the first `blocks` blocks of a chunk.
 #[inline(always)]
 pub(super) fn scores<S: Simd, E: Element>(
     simd: S,
     (rows, blocks): (usize, usize),
     queries: &[f32],
-    keys: [&[[E; LANES]]; BLOCKS],
+    keys: Keys<'_, E>,
     scores: &mut [[f32; LANES]],
 ) {
     with_rows!(rows, scores_of_rows(simd, blocks, queries, keys, scores));
@@ -52,14 +63,14 @@ fn scores_of_rows<S: Simd, E: Element, const R: usize>(
     simd: S,
     blocks: usize,
     queries: &[f32],
-    keys: [&[[E; LANES]]; BLOCKS],
+    keys: Keys<'_, E>,
     scores: &mut [[f32; LANES]],
 ) {
     if S::WIDE && blocks == BLOCKS {
-        scores_of_blocks::<S, E, R, BLOCKS>(simd, queries, keys, scores, 0);
+        scores_of_blocks::<S, E, R, BLOCKS>(simd, queries, keys.blocks, keys.ahead, scores, 0);
     } else {
-        for (block, keys) in keys.into_iter().take(blocks).enumerate() {
-            scores_of_blocks::<S, E, R, 1>(simd, queries, [keys], scores, block);
+        for (block, (keys, ahead)) in keys.blocks.into_iter().zip(keys.ahead).take(blocks).enumerate() {
+            scores_of_blocks::<S, E, R, 1>(simd, queries, [keys], [ahead], scores, block);
         }
     }
 }
@@ -69,6 +80,7 @@ fn scores_of_blocks<S: Simd, E: Element, const R: usize, const B: usize>(
     simd: S,
     queries: &[f32],
     keys: [&[[E; LANES]]; B],
+    ahead: [&[[E; LANES]]; B],
     scores: &mut [[f32; LANES]],
     first: usize,
 ) {
@@ -82,6 +94,9 @@ fn scores_of_blocks<S: Simd, E: Element, const R: usize, const B: usize>(
         let mut key = [simd.splat(0.0); B];
         for (key, keys) in key.iter_mut().zip(keys) {
             *key = E::load(simd, &keys[element]);
+        }
+        if E::CONVERTED && element.is_multiple_of(E::OF_LINE) {
+            ahead.iter().for_each(|ahead| simd.prefetch(&ahead[element]));
         }
         for (sums, row) in sums.iter_mut().zip(rows) {
             let query = simd.splat(row[element]);
@@ -101,6 +116,8 @@ fn scores_of_blocks<S: Simd, E: Element, const R: usize, const B: usize>(
 #[derive(Clone, Copy)]
 pub(super) struct Values<'a, E> {
     pub(super) blocks: [&'a [[E; LANES]]; BLOCKS],
+    /// Those of the chunk that is read next.
+    pub(super) ahead: [&'a [[E; LANES]]; BLOCKS],
     pub(super) stride: usize,
 }
 
@@ -202,10 +219,14 @@ fn values_of_columns<S: Simd, E: Element, const R: usize, const B: usize>(
         }
     }
     for position in range {
-        let row = &values.blocks[position / LANES][position % LANES * values.stride + column..][..B];
+        let (block, first) = (position / LANES, position % LANES * values.stride + column);
+        let row = &values.blocks[block][first..][..B];
         let mut value = [simd.splat(0.0); B];
         for (value, row) in value.iter_mut().zip(row) {
             *value = E::load(simd, row);
+        }
+        if E::CONVERTED {
+            values.ahead[block][first..][..B].iter().step_by(E::OF_LINE).for_each(|ahead| simd.prefetch(ahead));
         }
         for (total, weights) in total.iter_mut().zip(weights) {
             let weight = simd.splat(weights[position]);

@@ -1,7 +1,7 @@
 //! Attention of a tile: some queries of a segment, of the heads that share keys and values.
 #![allow(unsafe_code, reason = "threads read queries and cache, and write disjoint parts of the output")]
 
-use super::micro::{self, Values, Weights};
+use super::micro::{self, Keys, Values, Weights};
 use super::plan::{Plan, Split, Task};
 use super::softmax::{Chunk, Part, merge, weigh};
 use super::{BLOCKS, CHUNK, Heads, SPLIT, visible, within};
@@ -102,14 +102,26 @@ pub(crate) fn attend<E: Element>(call: &Call<'_, E>, thread: usize) {
     // SAFETY: each thread uses the scratch of its number only.
     let scratch = unsafe { call.scratch.write(thread..thread + 1) };
     let Some(scratch) = scratch.first_mut() else { return };
-    while let Some((task, head)) = call.plan.take(call.heads) {
+    let mut next = None;
+    while let Some((task, head)) = next.take().or_else(|| call.plan.take(call.heads)) {
         call.prepare(scratch, task, head);
         if let Some(split) = task.split {
-            call.compute_split(scratch, task, split, head);
+            // Splits are short: what comes after each has to be known while it is computed.
+            next = call.plan.take(call.heads);
+            call.compute_split(scratch, (task, split, head), next);
         } else {
             call.compute(scratch, task, head);
         }
     }
+}
+
+/// Chunk of a sequence's positions, for one head of keys and values.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    head: usize,
+    blocks: &'a [BlockId],
+    /// First position.
+    position: usize,
 }
 
 impl<E: Element> Call<'_, E> {
@@ -137,13 +149,32 @@ impl<E: Element> Call<'_, E> {
         }
     }
 
-    /// Computes one split of the tile into `part`.
-    fn span(&self, scratch: &mut Scratch, task: Task, head: usize, split: usize) {
-        let rows = task.count * self.heads.group();
+    /// Blocks of a task's sequence.
+    fn blocks(&self, task: Task) -> &[BlockId] {
+        &self.step.blocks[self.step.segments[task.segment].blocks.clone()]
+    }
+
+    /// First chunk that a task reads of a split.
+    fn first(&self, task: Task, head: usize, split: usize) -> Place<'_> {
         let segment = &self.step.segments[task.segment];
+        let seen = visible(self.mask, segment.start + task.first, segment.start + segment.tokens.len());
+        Place { head, blocks: self.blocks(task), position: seen.start.max(split * SPLIT) / CHUNK * CHUNK }
+    }
+
+    /// Keys and values of a chunk. Blocks after the last one stand for that.
+    fn tiles(&self, place: Place<'_>, last: usize) -> [Tiles<'_, E>; BLOCKS] {
+        std::array::from_fn(|at| {
+            let block = place.blocks[(place.position / BLOCK + at).min(last)];
+            // SAFETY: blocks are not written during the attention.
+            unsafe { self.cache.read(self.layer, place.head, block) }
+        })
+    }
+
+    /// Computes one split of the tile into `part`. `next` is read after it.
+    fn span(&self, scratch: &mut Scratch, task: Task, head: usize, split: usize, next: Option<Place<'_>>) {
+        let rows = task.count * self.heads.group();
         let positions = split * SPLIT..(split + 1) * SPLIT;
-        let blocks = &self.step.blocks[segment.blocks.clone()];
-        run(self.vectors, Span { call: self, head, rows, positions, blocks, scratch });
+        run(self.vectors, Span { call: self, head, rows, positions, blocks: self.blocks(task), next, scratch });
     }
 
     fn compute(&self, scratch: &mut Scratch, task: Task, head: usize) {
@@ -152,7 +183,8 @@ impl<E: Element> Call<'_, E> {
         let first = scratch.visible[..rows].iter().map(|row| row.start).min().unwrap_or(0) / SPLIT;
         let end = scratch.visible[..rows].iter().map(|row| row.end).max().unwrap_or(0).div_ceil(SPLIT);
         for split in first..end {
-            self.span(scratch, task, head, split);
+            let next = (split + 1 < end).then(|| self.first(task, head, split + 1));
+            self.span(scratch, task, head, split, next);
             let Scratch { visible, part, total, .. } = scratch;
             for (row, visible) in visible[..rows].iter().enumerate() {
                 let values = row * stride..(row + 1) * stride;
@@ -168,13 +200,19 @@ impl<E: Element> Call<'_, E> {
         self.output(scratch, task, head);
     }
 
-    fn compute_split(&self, scratch: &mut Scratch, task: Task, split: Split, head: usize) {
+    fn compute_split(
+        &self,
+        scratch: &mut Scratch,
+        (task, split, head): (Task, Split, usize),
+        next: Option<(Task, usize)>,
+    ) {
         let rows = task.count * self.heads.group();
         let stride = self.layer.stride();
         let of_row = 2 + stride * LANES;
         let size = rows * of_row;
         let slot = |number: usize| (split.row + (number * self.heads.kv + head) * rows) * of_row;
-        self.span(scratch, task, head, split.number);
+        let next = next.map(|(task, head)| self.first(task, head, task.split.map_or(0, |split| split.number)));
+        self.span(scratch, task, head, split.number, next);
         // SAFETY: only this task writes the slot, and others read it after `finish` only.
         let (greatest, rest) =
             unsafe { self.slots.write(slot(split.number)..slot(split.number) + size) }.split_at_mut(rows);
@@ -248,6 +286,8 @@ struct Span<'a, E> {
     rows: usize,
     positions: Range<usize>,
     blocks: &'a [BlockId],
+    /// Chunk that is read after the split.
+    next: Option<Place<'a>>,
     scratch: &'a mut Scratch,
 }
 
@@ -256,7 +296,7 @@ impl<E: Element> Kernel for Span<'_, E> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { call, head, rows, positions, blocks, scratch } = self;
+        let Self { call, head, rows, positions, blocks, next, scratch } = self;
         let (stride, width) = (call.layer.stride(), call.heads.width);
         scratch.part.greatest[..rows].fill(f32::NEG_INFINITY);
         scratch.part.sums[..rows].fill(0.0);
@@ -267,14 +307,11 @@ impl<E: Element> Kernel for Span<'_, E> {
             for (of_chunk, visible) in scratch.visible_of_chunk.iter_mut().zip(&scratch.visible[..rows]) {
                 *of_chunk = within(visible, &(chunk..chunk + CHUNK));
             }
-            // Blocks after the last position stand for the last one, and none of their positions is visible.
+            // No position of a block after the last one is visible.
             let last = (end - 1) / BLOCK;
             let count = (last + 1 - chunk / BLOCK).min(BLOCKS);
-            let tiles: [Tiles<'_, E>; BLOCKS] = std::array::from_fn(|at| {
-                let block = blocks[(chunk / BLOCK + at).min(last)];
-                // SAFETY: blocks of earlier positions are not written during the attention.
-                unsafe { call.cache.read(call.layer, head, block) }
-            });
+            let place = |position: usize| Place { head, blocks, position };
+            let tiles = call.tiles(place(chunk), last);
             if E::CONVERTED && rows > micro::ROWS {
                 let Scratch { keys, values, .. } = &mut *scratch;
                 for (at, tile) in tiles.iter().enumerate() {
@@ -284,10 +321,13 @@ impl<E: Element> Kernel for Span<'_, E> {
                 let (keys, values) = (std::mem::take(keys), std::mem::take(values));
                 let block =
                     |at: usize| (&keys[at * width..][..width], &values[at * BLOCK * stride..][..BLOCK * stride]);
-                add_chunk::<S, f32>(simd, (rows, count), stride, std::array::from_fn(block), scratch);
+                let tiles = std::array::from_fn(block);
+                add_chunk::<S, f32>(simd, (rows, count), stride, tiles, tiles, scratch);
                 (scratch.keys, scratch.values) = (keys, values);
             } else {
-                add_chunk::<S, E>(simd, (rows, count), stride, tiles, scratch);
+                let following = (chunk + CHUNK < end).then(|| place(chunk + CHUNK)).or(next);
+                let ahead = following.map_or(tiles, |place| call.tiles(place, place.blocks.len() - 1));
+                add_chunk::<S, E>(simd, (rows, count), stride, tiles, ahead, scratch);
             }
         }
     }
@@ -300,18 +340,20 @@ fn convert<S: Simd, E: Element>(simd: S, from: &[[E; LANES]], to: &mut [[f32; LA
     }
 }
 
-/// Adds a chunk of positions, of which some are in the first `blocks` blocks only, to the softmax of each row.
+/// Adds a chunk of positions, of which some are in the first `blocks` blocks only, to the softmax of each row. The tiles
+/// `ahead` are read next.
 #[inline(always)]
 fn add_chunk<S: Simd, E: Element>(
     simd: S,
     (rows, blocks): (usize, usize),
     stride: usize,
     tiles: [Tiles<'_, E>; BLOCKS],
+    ahead: [Tiles<'_, E>; BLOCKS],
     scratch: &mut Scratch,
 ) {
-    let keys = tiles.map(|tile| tile.0);
-    let values = Values { blocks: tiles.map(|tile| tile.1), stride };
-    let width = keys[0].len();
+    let keys = Keys { blocks: tiles.map(|tile| tile.0), ahead: ahead.map(|tile| tile.0) };
+    let values = Values { blocks: tiles.map(|tile| tile.1), ahead: ahead.map(|tile| tile.1), stride };
+    let width = keys.blocks[0].len();
     let Scratch { queries, visible_of_chunk, scores, factors, part, .. } = scratch;
     let visible = &visible_of_chunk[..rows];
     let mut row = 0;

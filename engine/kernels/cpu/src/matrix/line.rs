@@ -1,10 +1,9 @@
 //! Memory of packed weights: lines of 64 bytes, aligned to the caches' lines and to the widest registers.
 //!
-//! A step reads all weights, and with small pages it would miss the translation caches every 4 KiB, which costs a fifth
-//! of the bandwidth. So matrices lie one after the other in large pages, where the system has them.
-#![allow(unsafe_code, reason = "matrices own disjoint parts of common pages; madvise has no safe wrapper here")]
+//! Matrices lie one after the other, so that small ones share large pages.
+#![allow(unsafe_code, reason = "matrices own disjoint parts of common pages")]
 
-use crate::pages::Pages;
+use crate::pages::{LARGE_PAGE, Pages};
 use omni_kernels::BackendError;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -14,8 +13,6 @@ use std::sync::Arc;
 #[repr(C, align(64))]
 pub(crate) struct Line(pub(crate) [u8; 64]);
 
-/// Bytes of a large page.
-const LARGE_PAGE: usize = 2 << 20;
 /// Bytes of pages for several matrices. They take memory as they are written.
 const CHUNK: usize = 64 << 20;
 
@@ -36,7 +33,6 @@ impl LineMemory {
             _ => {
                 let pages = Arc::new(Pages::new(bytes.max(CHUNK).saturating_add(LARGE_PAGE), "weights")?);
                 self.used = pages.start().as_ptr().align_offset(LARGE_PAGE);
-                advise(&pages);
                 Arc::clone(self.pages.insert(pages))
             }
         };
@@ -70,12 +66,6 @@ impl Lines {
         // SAFETY: as above, and the borrow is exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.count) }
     }
-}
-
-/// Asks for large pages.
-fn advise(pages: &Pages) {
-    // SAFETY: the mapping is ours, and the advice does not change what it holds. It may be refused.
-    unsafe { libc::madvise(pages.start().as_ptr().cast(), pages.len(), libc::MADV_HUGEPAGE) };
 }
 
 #[cfg(test)]

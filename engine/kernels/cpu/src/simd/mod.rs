@@ -41,6 +41,12 @@ pub(crate) trait Simd: Copy {
     /// Returns `a`, and 0 where `b` is less than `bound`.
     fn zero_below(self, a: Self::Vector, b: Self::Vector, bound: f32) -> Self::Vector;
 
+    /// Begins to load the line of memory at a value into the processor's cache.
+    #[inline(always)]
+    fn prefetch<T>(self, from: &T) {
+        _ = from;
+    }
+
     /// Adds the numbers up in pairs: an order that is the same on every level.
     #[inline(always)]
     fn sum(self, value: Self::Vector) -> f32 {

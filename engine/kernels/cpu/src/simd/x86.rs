@@ -4,15 +4,15 @@
 use super::{Kernel, LANES, Simd};
 use half::bf16;
 use std::arch::x86_64::{
-    __m256, __m512, _CMP_NLT_UQ, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _mm_add_ps, _mm_add_ss, _mm_cvtss_f32,
-    _mm_loadu_si128, _mm_max_ps, _mm_max_ss, _mm_movehl_ps, _mm_shuffle_ps, _mm256_add_epi32, _mm256_add_ps,
-    _mm256_and_ps, _mm256_castps256_ps128, _mm256_castsi256_ps, _mm256_cmp_ps, _mm256_cvtepu16_epi32,
-    _mm256_cvtps_epi32, _mm256_div_ps, _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256,
-    _mm256_max_ps, _mm256_min_ps, _mm256_mul_ps, _mm256_round_ps, _mm256_set1_epi32, _mm256_set1_ps, _mm256_slli_epi32,
-    _mm256_storeu_ps, _mm256_sub_ps, _mm512_add_ps, _mm512_castps512_ps256, _mm512_castsi512_ps, _mm512_cmp_ps_mask,
-    _mm512_cvtepu16_epi32, _mm512_div_ps, _mm512_extractf32x8_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
-    _mm512_maskz_mov_ps, _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps, _mm512_roundscale_ps, _mm512_scalef_ps,
-    _mm512_set1_ps, _mm512_slli_epi32, _mm512_storeu_ps, _mm512_sub_ps,
+    __m256, __m512, _CMP_NLT_UQ, _MM_FROUND_NO_EXC, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_add_ps, _mm_add_ss,
+    _mm_cvtss_f32, _mm_loadu_si128, _mm_max_ps, _mm_max_ss, _mm_movehl_ps, _mm_prefetch, _mm_shuffle_ps,
+    _mm256_add_epi32, _mm256_add_ps, _mm256_and_ps, _mm256_castps256_ps128, _mm256_castsi256_ps, _mm256_cmp_ps,
+    _mm256_cvtepu16_epi32, _mm256_cvtps_epi32, _mm256_div_ps, _mm256_extractf128_ps, _mm256_fmadd_ps, _mm256_loadu_ps,
+    _mm256_loadu_si256, _mm256_max_ps, _mm256_min_ps, _mm256_mul_ps, _mm256_round_ps, _mm256_set1_epi32,
+    _mm256_set1_ps, _mm256_slli_epi32, _mm256_storeu_ps, _mm256_sub_ps, _mm512_add_ps, _mm512_castps512_ps256,
+    _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepu16_epi32, _mm512_div_ps, _mm512_extractf32x8_ps,
+    _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_maskz_mov_ps, _mm512_max_ps, _mm512_min_ps, _mm512_mul_ps,
+    _mm512_roundscale_ps, _mm512_scalef_ps, _mm512_set1_ps, _mm512_slli_epi32, _mm512_storeu_ps, _mm512_sub_ps,
 };
 
 /// AVX2 with FMA.
@@ -45,6 +45,13 @@ macro_rules! in_pairs {
         let two = $four(four, _mm_movehl_ps(four, four));
         _mm_cvtss_f32($one(two, _mm_shuffle_ps::<1>(two, two)))
     }};
+}
+
+/// Begins to load a line of memory into the nearest cache.
+#[inline(always)]
+fn fetch<T>(from: &T) {
+    // SAFETY: every processor of this architecture has the instruction.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(from).cast()) };
 }
 
 impl Avx2 {
@@ -90,6 +97,11 @@ impl Avx512 {
 impl Simd for Avx512 {
     type Vector = __m512;
     const WIDE: bool = true;
+
+    #[inline(always)]
+    fn prefetch<T>(self, from: &T) {
+        fetch(from);
+    }
 
     operations! { "avx512f,avx512bw,avx512dq,avx512vl":
         fn splat(value: f32) -> __m512 {
@@ -152,6 +164,11 @@ impl Simd for Avx512 {
 impl Simd for Avx2 {
     type Vector = [__m256; 2];
     const WIDE: bool = false;
+
+    #[inline(always)]
+    fn prefetch<T>(self, from: &T) {
+        fetch(from);
+    }
 
     operations! { "avx2,fma":
         fn splat(value: f32) -> [__m256; 2] {
