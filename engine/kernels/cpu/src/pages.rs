@@ -1,8 +1,8 @@
 //! Memory straight from the system, zeroed, which goes back to it at once.
 //!
 //! A step reads all weights, and keys and values from many places. With small pages it would miss the translation caches
-//! every 4 KiB, which costs a fifth of the bandwidth of weights, and more than half of that of the cache. So the pages are
-//! large, where the system has them.
+//! every 4 KiB, which costs a fifth of the bandwidth of weights and a tenth of that of the cache. So the pages are large,
+//! where the system has them.
 #![allow(unsafe_code, reason = "mmap, madvise and munmap have no safe wrapper here")]
 
 use half::bf16;
