@@ -4,6 +4,7 @@ use crate::frame::{FrameError, HEADER, Header, Kind, flags};
 use crate::packet::owned;
 use nix::cmsg_space;
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, SockaddrStorage, recvmsg};
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -36,12 +37,14 @@ pub enum ReadError {
     Frame(#[from] FrameError),
 }
 
-/// Reader of a data connection. Blocks as its socket is set.
+/// Reader of a data connection, whose thread waits for each frame.
 #[derive(Debug)]
 pub struct FrameReader<S> {
     socket: S,
+    /// What was read is from `start` to `end`; the rest is room.
     bytes: Vec<u8>,
     start: usize,
+    end: usize,
     /// `None` is one that the kernel had to drop.
     descriptors: VecDeque<Option<OwnedFd>>,
 }
@@ -49,7 +52,7 @@ pub struct FrameReader<S> {
 impl<S: AsFd> FrameReader<S> {
     /// Reader from the next frame on.
     pub fn new(socket: S) -> Self {
-        Self { socket, bytes: Vec::new(), start: 0, descriptors: VecDeque::new() }
+        Self { socket, bytes: Vec::new(), start: 0, end: 0, descriptors: VecDeque::new() }
     }
 
     /// Waits for the next frame. `None`: the other side has closed; a frame that had begun is lost with it.
@@ -68,7 +71,7 @@ impl<S: AsFd> FrameReader<S> {
     }
 
     fn take(&mut self) -> Result<Option<Frame>, ReadError> {
-        let rest = self.bytes.get(self.start..).unwrap_or_default();
+        let rest = self.bytes.get(self.start..self.end).unwrap_or_default();
         let Some((header, rest)) = rest.split_first_chunk::<HEADER>() else { return Ok(None) };
         let header = Header::decode(header)?;
         let Some(payload) = rest.get(..header.length as usize) else { return Ok(None) };
@@ -80,14 +83,22 @@ impl<S: AsFd> FrameReader<S> {
     }
 
     fn fill(&mut self) -> Result<bool, ReadError> {
-        self.bytes.drain(..self.start);
-        self.start = 0;
-        let length = self.bytes.len();
-        self.bytes.resize(length + READ, 0);
-        let raw = self.socket.as_fd().as_raw_fd();
+        self.bytes.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        if self.bytes.len() < self.end + READ {
+            self.bytes.resize(self.end + READ, 0);
+        }
+        let socket = self.socket.as_fd();
         let received = loop {
-            let mut iov = [IoSliceMut::new(self.bytes.get_mut(length..).unwrap_or_default())];
+            // A thread that waits in a read is woken whenever the other side has read something. This one is not.
+            match poll(&mut [PollFd::new(socket, PollFlags::POLLIN)], PollTimeout::NONE) {
+                Err(Errno::EINTR) => continue,
+                Err(errno) => break Err(errno),
+                Ok(_) => {}
+            }
+            let mut iov = [IoSliceMut::new(self.bytes.get_mut(self.end..).unwrap_or_default())];
             let mut control = cmsg_space!([RawFd; MAX_FDS]);
+            let raw = socket.as_raw_fd();
             match recvmsg::<SockaddrStorage>(raw, &mut iov, Some(&mut control), MsgFlags::MSG_CMSG_CLOEXEC) {
                 Ok(received) => break Ok((received.bytes, received.flags, owned(&received))),
                 Err(Errno::EINTR) => {}
@@ -95,8 +106,8 @@ impl<S: AsFd> FrameReader<S> {
                 Err(errno) => break Err(errno),
             }
         };
-        let (count, came, descriptors) = received.inspect_err(|_| self.bytes.truncate(length))?;
-        self.bytes.truncate(length + count);
+        let (count, came, descriptors) = received?;
+        self.end += count;
         self.descriptors.extend(descriptors.into_iter().map(Some));
         if came.contains(MsgFlags::MSG_CTRUNC) {
             self.descriptors.push_back(None);
