@@ -59,24 +59,33 @@ class Way:
         self.address = address
         self.model = model
 
-    def stream(self, tokens: int) -> tuple[float, int]:
-        """Seconds until the first token, and tokens of the answer."""
+    def begin(self, tokens: int) -> socket.socket:
+        """Connection from which the stream of an answer comes."""
         messages = [{"role": "user", "content": "Say something that nobody has said before, and take your time."}]
         options = {"stream": True, "stream_options": {"include_usage": True}, "max_tokens": tokens, "ignore_eos": True}
         body = json.dumps({"model": self.model, "messages": messages, **options}).encode()
         head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        connection = socket.socket(socket.AF_INET if isinstance(self.address, tuple) else socket.AF_UNIX)
+        connection.connect(self.address)
+        connection.sendall(f"{head}connection: close\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+        return connection
+
+    def tokens(self, end: bytes) -> int:
+        """Tokens of an answer, by the end of its stream."""
+        if b'"completion_tokens":' not in end:
+            sys.exit(f"{self.address}: {end!r}")
+        return int(end.split(b'"completion_tokens":')[1].split(b",")[0].split(b"}")[0])
+
+    def stream(self, tokens: int) -> tuple[float, int]:
+        """Seconds until the first token, and tokens of the answer."""
         begun, first, last = time.perf_counter(), 0.0, b""
-        with socket.socket(socket.AF_INET if isinstance(self.address, tuple) else socket.AF_UNIX) as connection:
-            connection.connect(self.address)
-            connection.sendall(f"{head}connection: close\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+        with self.begin(tokens) as connection:
             while data := connection.recv(65536):
                 # The first event has the role alone; some servers send it before they have a token.
                 if not first and (b'"content":"' in last + data or b'"length"' in data):
                     first = time.perf_counter() - begun
                 last = (last + data)[-4096:]
-        if not last.startswith(b"HTTP/1.1 200") and b'"completion_tokens":' not in last:
-            sys.exit(f"{self.address}: {last!r}")
-        return first, int(last.split(b'"completion_tokens":')[1].split(b",")[0].split(b"}")[0])
+        return first, self.tokens(last)
 
     def throughput(self) -> float:
         """Tokens a second over all streams."""

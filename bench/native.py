@@ -5,8 +5,9 @@ Usage: native.py [WEIGHTS]     (as root, after `make build`; WEIGHTS: a GGUF fil
 
 Time to the first token is measured on a model of noise that takes almost none itself, in turns: through the node, and
 from `omni-engine serve`. The scheduler's processor time for a token is that of all its threads, by the kernel's count
-in nanoseconds, while sixteen clients read streams of WEIGHTS. What the kernel takes for the same sends stands beside:
-to a client on this machine, that is its delivery and the wake of the client as well. The memory of the engine is
+in nanoseconds, while sixteen streams of WEIGHTS are read: by one loop, as a router does, and by a thread for each. What
+the kernel takes for the same sends to a loop stands beside: to a client on this machine, that is its delivery and the
+wake of the client as well. The memory of the engine is
 compared with what it said that it would take, after prompts that fill its cache.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import selectors
 import socket
 import statistics
 import subprocess
@@ -51,14 +53,15 @@ STREAMS = 16
 CHUNK = b"x" * 220  # as long as that of a token
 TOKENS = 200
 ROUNDS = 5
-READERS = """
-import socket, sys, threading
-def read(chunks):
-    while chunks.recv(65536):
-        pass
+READER = """
+import selectors, socket, sys
+selector = selectors.DefaultSelector()
 for _ in range(int(sys.argv[2])):
-    chunks = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-    threading.Thread(target=read, args=[chunks]).start()
+    selector.register(socket.create_connection(("127.0.0.1", int(sys.argv[1]))), selectors.EVENT_READ)
+while selector.get_map():
+    for key, _ in selector.select():
+        if not key.fileobj.recv(65536):
+            selector.unregister(key.fileobj)
 """
 MOST_ADDED = 1.0  # milliseconds
 MOST_CPU = 15.0  # microseconds for a token
@@ -123,10 +126,30 @@ def processor_time(pid: int) -> int:
     return sum(int(file.read_text().split()[0]) for file in files)
 
 
-def streams(way: Way) -> int:
-    """Tokens of streams that run at the same time."""
+def in_threads(way: Way) -> int:
+    """Tokens of streams that run at the same time, each read by a thread of its own."""
     with ThreadPoolExecutor(STREAMS) as pool:
         counts = list(pool.map(lambda _: way.stream(TOKENS)[1], range(STREAMS)))
+    if counts != [TOKENS] * STREAMS:
+        sys.exit(f"streams have failed: {counts}")
+    return sum(counts)
+
+
+def in_a_loop(way: Way) -> int:
+    """Tokens of streams that run at the same time, read by one loop."""
+    ends = {}
+    with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
+        for _ in range(STREAMS):
+            connection = stack.enter_context(way.begin(TOKENS))
+            connection.setblocking(False)
+            ends[selector.register(connection, selectors.EVENT_READ)] = b""
+        while selector.get_map():
+            for key, _ in selector.select():
+                data = key.fileobj.recv(65536)
+                ends[key] = (ends[key] + data)[-4096:]
+                if not data:
+                    selector.unregister(key.fileobj)
+    counts = [way.tokens(end) for end in ends.values()]
     if counts != [TOKENS] * STREAMS:
         sys.exit(f"streams have failed: {counts}")
     return sum(counts)
@@ -136,7 +159,7 @@ def sending(pause: float) -> float:
     """Microseconds that this process takes to send a chunk, one to each of as many clients after every pause."""
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        command = [sys.executable, "-c", READERS, str(listener.getsockname()[1]), str(STREAMS)]
+        command = [sys.executable, "-c", READER, str(listener.getsockname()[1]), str(STREAMS)]
         process = stack.enter_context(subprocess.Popen(command))
         clients = [stack.enter_context(listener.accept()[0]) for _ in range(STREAMS)]
         for client in clients:
@@ -155,18 +178,28 @@ def sending(pause: float) -> float:
 
 
 def per_token(node: Node) -> None:
-    way, costs, rates = Way(node.address, "m"), [], []
-    streams(way)
+    way, readers = Way(node.address, "m"), {"one loop": in_a_loop, "threads": in_threads}
+    costs: dict[str, list[float]] = {name: [] for name in readers}
+    rates: dict[str, list[float]] = {name: [] for name in readers}
+    in_a_loop(way)
     for _ in range(ROUNDS):
-        before, begun = processor_time(node.pid), time.perf_counter()
-        tokens = streams(way)
-        costs.append((processor_time(node.pid) - before) / tokens / 1000)
-        rates.append(tokens / (time.perf_counter() - begun))
-    row(f"{STREAMS} streams, tokens a second", spread(rates, ".0f"))
-    median = statistics.median(costs)
-    row("the scheduler's time for a token, us", spread(costs, ".1f"), f"at most {MOST_CPU}", median <= MOST_CPU)
-    pause = STREAMS / statistics.median(rates)
-    row("of that, a bare send to a client on this machine", spread([sending(pause) for _ in range(ROUNDS)], ".1f"))
+        for name, reader in readers.items():
+            before, begun = processor_time(node.pid), time.perf_counter()
+            tokens = reader(way)
+            costs[name].append((processor_time(node.pid) - before) / tokens / 1000)
+            rates[name].append(tokens / (time.perf_counter() - begun))
+    for name, found in rates.items():
+        row(f"{STREAMS} streams read by {name}, tokens a second", spread(found, ".0f"))
+    median = statistics.median(costs["one loop"])
+    row(
+        "the scheduler's time for a token, us",
+        spread(costs["one loop"], ".1f"),
+        f"at most {MOST_CPU}",
+        median <= MOST_CPU,
+    )
+    row("that with a thread for each stream", spread(costs["threads"], ".1f"))
+    pause = STREAMS / statistics.median(rates["one loop"])
+    row("a bare send to such a loop, us", spread([sending(pause) for _ in range(ROUNDS)], ".1f"))
 
 
 def engine_of(node: Node) -> int:
