@@ -12,6 +12,9 @@ pub enum LoadError {
     /// The tokenizer's configuration is no JSON object, or its template has another form.
     #[error("tokenizer_config.json: {0}")]
     Configuration(String),
+    /// The template has no text.
+    #[error("the chat template is empty")]
+    Empty,
     /// The source is too long.
     #[error("the chat template is longer than {limit} bytes")]
     TooLarge {

@@ -35,7 +35,7 @@ pub(crate) struct Model {
 
 #[derive(Debug, Default, Deserialize)]
 struct Configuration {
-    chat_template: Option<Templates>,
+    chat_template: Option<Value>,
     #[serde(default)]
     added_tokens_decoder: BTreeMap<String, AddedToken>,
     #[serde(flatten)]
@@ -71,7 +71,8 @@ impl TemplateSource<'_> {
             Some(text) if text.len() > MAX_CONFIGURATION => {
                 return Err(LoadError::Configuration(format!("longer than {MAX_CONFIGURATION} bytes")));
             }
-            Some(text) => serde_json::from_str(text).map_err(|error| LoadError::Configuration(error.to_string()))?,
+            Some(text) => serde_json::from_str(text)
+                .map_err(|error| LoadError::Configuration(format!("this is not such a configuration: {error}")))?,
         };
         let mut model = Model { complete: !configuration.added_tokens_decoder.is_empty(), ..Model::default() };
         for token in configuration.added_tokens_decoder.into_values() {
@@ -82,7 +83,7 @@ impl TemplateSource<'_> {
         for (name, value) in configuration.others {
             add_tokens(&mut model, &name, &value);
         }
-        match (self.jinja, configuration.chat_template) {
+        match (self.jinja, configuration.chat_template.map(templates).transpose()?) {
             (Some(jinja), _) => model.default = jinja.to_owned(),
             (None, None) => return Err(LoadError::Missing),
             (None, Some(Templates::One(template))) => model.default = template,
@@ -91,8 +92,14 @@ impl TemplateSource<'_> {
             }
             (None, Some(Templates::ByName(templates))) => choose(&mut model, templates)?,
         }
-        Ok(model)
+        if model.default.trim().is_empty() { Err(LoadError::Empty) } else { Ok(model) }
     }
+}
+
+/// Reads `chat_template`.
+fn templates(value: Value) -> Result<Templates, LoadError> {
+    const FORMS: &str = "`chat_template` is neither a text, nor an object of texts, nor a list of `name` and `template`";
+    serde_json::from_value(value).map_err(|_| LoadError::Configuration(FORMS.to_owned()))
 }
 
 fn choose(model: &mut Model, mut templates: BTreeMap<String, String>) -> Result<(), LoadError> {
@@ -171,9 +178,24 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_template_and_a_wrong_form_are_named() {
+        for empty in [r#"{"chat_template": ""}"#, r#"{"chat_template": {"default": " \n"}}"#] {
+            assert_eq!(read(empty).unwrap_err().to_string(), "the chat template is empty", "{empty}");
+        }
+        let file = TemplateSource { jinja: Some("\n"), tokenizer_config: None };
+        assert!(matches!(file.read(), Err(LoadError::Empty)));
+        let wrong = read(r#"{"chat_template": 1}"#).unwrap_err().to_string();
+        assert_eq!(
+            wrong,
+            "tokenizer_config.json: `chat_template` is neither a text, nor an object of texts, nor a list of `name` and \
+             `template`"
+        );
+    }
+
+    #[test]
     fn special_tokens_are_texts_or_objects() {
         let model = read(
-            r#"{"chat_template": "", "bos_token": "<s>", "eos_token": {"content": "</s>", "lstrip": false}, "pad_token": null,
+            r#"{"chat_template": "t", "bos_token": "<s>", "eos_token": {"content": "</s>", "lstrip": false}, "pad_token": null,
                 "add_bos_token": true, "additional_special_tokens": ["<|x|>", {"content": "<|y|>"}],
                 "extra_special_tokens": {"image_token": "<|i|>"},
                 "added_tokens_decoder": {"1": {"content": "<|z|>", "special": true}, "2": {"content": "<think>"}, "3": {"content": "  "}}}"#,

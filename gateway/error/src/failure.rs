@@ -12,7 +12,8 @@ pub enum Failure {
     NoHost,
     /// A `Host` that this listener does not serve.
     #[error(
-        "this node does not answer to the name `{host}`: `[server] hosts` in its configuration lists the names it has"
+        "this server does not answer to the name `{host}`: the names of a node are those of `[server] hosts` in its \
+         configuration"
     )]
     UnknownHost {
         /// As in the request.
