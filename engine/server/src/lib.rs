@@ -13,6 +13,7 @@ pub mod bench_drafts;
 mod descriptor;
 pub mod engine;
 pub mod memory;
+mod metrics;
 pub mod model;
 pub mod perplexity;
 pub mod tenant;

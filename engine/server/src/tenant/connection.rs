@@ -4,6 +4,7 @@ use super::answer::{Incoming, answer};
 use super::frames::{frame, json, refusal};
 use super::registry::Registry;
 use super::request::{Refused, SharedRef};
+use crate::metrics::{self, Metric};
 use omni_engine_protocol::frame::{HEADER, Header, Kind, flags};
 use omni_engine_protocol::metrics::{EngineMetric, MetricKind};
 use omni_engine_protocol::reader::{Frame, FrameReader};
@@ -147,27 +148,12 @@ async fn report(shared: SharedRef, frames: Sender<Vec<u8>>) {
 }
 
 fn metrics(shared: &SharedRef) -> Vec<EngineMetric> {
-    let status = shared.engine.status();
-    let batcher = status.batcher;
-    let metric = |name: &str, kind, value| EngineMetric { name: name.to_owned(), kind, labels: Vec::new(), value };
-    let count = |name: &str, value: u64| metric(name, MetricKind::Counter, value as f64);
-    let gauge = |name: &str, value: usize| metric(name, MetricKind::Gauge, value as f64);
-    vec![
-        gauge("batch_sequences", status.batch),
-        gauge("waiting_sequences", batcher.waiting),
-        gauge("running_sequences", batcher.running),
-        gauge("kv_blocks_free", batcher.free_blocks),
-        gauge("kv_blocks_cached", batcher.cached_blocks),
-        gauge("kv_blocks_used", batcher.used_blocks),
-        gauge("kv_blocks_used_by_drafts", status.draft_blocks),
-        gauge("queued_bytes", status.queued_bytes),
-        count("preemptions", batcher.preemptions),
-        count("prompt_tokens", batcher.prompt_tokens),
-        count("prompt_tokens_cached", batcher.cached_tokens),
-        count("answer_tokens", status.answer_tokens),
-        count("drafted_tokens", status.drafted_tokens),
-        count("drafted_tokens_accepted", status.accepted_tokens),
-        count("steps", status.steps),
-        metric("step_seconds", MetricKind::Counter, status.step_time.as_secs_f64()),
-    ]
+    let of = |metric: Metric| {
+        let kind = match metric.kind {
+            metrics::Kind::Counter => MetricKind::Counter,
+            metrics::Kind::Gauge => MetricKind::Gauge,
+        };
+        EngineMetric { name: metric.name.to_owned(), kind, labels: Vec::new(), value: metric.value }
+    };
+    metrics::metrics(&shared.engine.status()).into_iter().map(of).collect()
 }

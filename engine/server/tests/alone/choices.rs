@@ -11,13 +11,13 @@ async fn metrics<const N: usize>(server: &Server, names: [&str; N]) -> [u64; N] 
     let text = server.get("/metrics").await.body;
     names.map(|name| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        line.unwrap_or_else(|| panic!("{name}: {text}")).parse().unwrap()
+        line.unwrap_or_else(|| panic!("{name}: {text}")).parse::<f64>().unwrap() as u64
     })
 }
 
 #[tokio::test]
 async fn a_choice_with_its_stop_string_gives_its_blocks_back_while_the_others_go_on() {
-    const NAMES: [&str; 3] = ["omni_engine_running_sequences", "omni_engine_used_blocks", "omni_engine_steps_total"];
+    const NAMES: [&str; 3] = ["omni_engine_running_sequences", "omni_engine_kv_blocks_used", "omni_engine_steps_total"];
     let server = Server::start(Given { step: Duration::from_millis(1), ..Given::default() }).await;
     // A character ends each choice somewhere, on average after some hundred tokens.
     let request = completion(json!({"max_tokens": 60_000, "ignore_eos": true, "n": 4, "stop": ["e"], "temperature": 1,
@@ -41,7 +41,7 @@ async fn a_choice_with_its_stop_string_gives_its_blocks_back_while_the_others_go
     assert!(is_done);
     let reasons = events.iter().filter_map(|event| event["choices"][0]["finish_reason"].as_str());
     assert_eq!(reasons.collect::<Vec<_>>(), ["stop"; 4]);
-    assert_eq!(server.metric("omni_engine_used_blocks").await, 0);
+    assert_eq!(server.metric("omni_engine_kv_blocks_used").await, 0);
 }
 
 #[tokio::test]

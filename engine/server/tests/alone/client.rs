@@ -66,7 +66,7 @@ impl Server {
     pub(crate) async fn metric(&self, name: &str) -> u64 {
         let text = self.get("/metrics").await.body;
         let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name}: {text}"));
-        line.trim().parse().unwrap()
+        line.trim().parse::<f64>().unwrap() as u64
     }
 }
 

@@ -207,7 +207,7 @@ async fn a_prompt_comes_from_the_cache_the_second_time() {
     let cached = |answer: Value| answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
     assert_eq!(cached(server.post("/v1/completions", &request).await.json()), 0);
     assert!(cached(server.post("/v1/completions", &request).await.json()) >= 128);
-    assert!(server.metric("omni_engine_cached_prompt_tokens_total").await >= 128);
+    assert!(server.metric("omni_engine_prompt_tokens_cached_total").await >= 128);
 }
 
 #[tokio::test]

@@ -41,7 +41,7 @@ async fn an_answer_is_cancelled_when_its_client_hangs_up() {
         wait_for(&server, "omni_engine_running_sequences", 0).await;
         let made = server.metric("omni_engine_answer_tokens_total").await - before;
         assert!(made < LONG, "{made} tokens");
-        assert_eq!(server.metric("omni_engine_used_blocks").await, 0);
+        assert_eq!(server.metric("omni_engine_kv_blocks_used").await, 0);
         let steps = server.metric("omni_engine_steps_total").await;
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert_eq!(server.metric("omni_engine_steps_total").await, steps, "nothing is computed any more");

@@ -77,15 +77,15 @@ impl Server {
         let value = |name: &str| {
             let line =
                 text.lines().find_map(|line| line.strip_prefix("omni_engine_")?.strip_prefix(name)?.strip_prefix(' '));
-            line.unwrap_or_else(|| panic!("{name}: {text}")).trim().parse().unwrap()
+            line.unwrap_or_else(|| panic!("{name}: {text}")).trim().parse::<f64>().unwrap() as u64
         };
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
         let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
         Numbers {
-            free: value("free_blocks"),
-            cached: value("cached_blocks"),
-            used: value("used_blocks"),
-            used_by_drafts: value("used_draft_blocks"),
+            free: value("kv_blocks_free"),
+            cached: value("kv_blocks_cached"),
+            used: value("kv_blocks_used"),
+            used_by_drafts: value("kv_blocks_used_by_drafts"),
             running: value("running_sequences"),
             waiting: value("waiting_sequences"),
             queued_bytes: value("queued_bytes"),
