@@ -4,7 +4,7 @@
 //! beside it.
 //!
 //! Few rows need less time for a chunk than memory does. So the lines of the next chunk are asked for one by one, where
-//! those of this chunk are read: asked for at once, they would be in each other's way.
+//! those of this chunk are read.
 
 use super::{BLOCKS, CHUNK};
 use crate::cache::Element;
