@@ -50,6 +50,9 @@ pub enum Capability {
     MinTokens,
     /// `frequency_penalty` and `presence_penalty`.
     Penalties,
+    /// `echo` with `logprobs` or of token ids: the engine repeats the tokens of the prompt. Of the native engine alone, so
+    /// that no manifest names it.
+    PromptTokens,
     /// `repetition_penalty`.
     RepetitionPenalty,
     /// `seed`.
@@ -61,7 +64,7 @@ pub enum Capability {
 }
 
 impl Capability {
-    /// All capabilities, by their names in a manifest.
+    /// Capabilities that a manifest may name, by their names.
     pub const ALL: [(&'static str, Self); 16] = [
         ("audio", Self::Audio),
         ("ignore-eos", Self::IgnoreEos),
@@ -82,7 +85,7 @@ impl Capability {
     ];
 
     /// Capabilities of the native engine.
-    pub const NATIVE: [Self; 14] = [
+    pub const NATIVE: [Self; 15] = [
         Self::IgnoreEos,
         Self::JsonObject,
         Self::JsonSchema,
@@ -93,6 +96,7 @@ impl Capability {
         Self::MinP,
         Self::MinTokens,
         Self::Penalties,
+        Self::PromptTokens,
         Self::RepetitionPenalty,
         Self::Seed,
         Self::TokenPrompts,

@@ -4,7 +4,13 @@
 //!  pieces ──▶ OutputGuard ──▶ Parser ──▶ Parts: deltas, tokens
 //!  end ─────────▲                └─────▶ finish, whose reason the calls decide
 //! ```
+//!
+//! Before them come the parts of a repeated prompt, where the engine repeats its tokens ([`Echo`]).
 #![forbid(unsafe_code)]
+
+mod echo;
+
+pub use echo::Echo;
 
 use omni_generation::guard::{EngineFinish, Guarded};
 use omni_generation::{Delta, Finish, FinishReason, OutputGuard, Piece, TokenInfo, Usage};

@@ -40,7 +40,9 @@ impl Capabilities {
             })
             .collect();
         let tokens = request.prompts.iter().any(|prompt| matches!(prompt, Prompt::Tokens(_)));
+        let repeats_tokens = request.prompts.iter().any(|prompt| request.repeats_tokens(prompt));
         let demands = [
+            (repeats_tokens, Capability::PromptTokens, "echo"),
             (sampling.seed.is_some(), Capability::Seed, "seed"),
             (request.logprobs.is_some(), Capability::Logprobs, "logprobs"),
             (!sampling.logit_bias.is_empty(), Capability::LogitBias, "logit_bias"),
@@ -79,6 +81,10 @@ fn refusal(capability: Capability, parameter: &str) -> String {
         Capability::TokenPrompts => "this model takes text, not token ids".to_owned(),
         Capability::Images => "this model takes no images".to_owned(),
         Capability::Audio => "this model takes no audio".to_owned(),
+        Capability::PromptTokens => {
+            "this model repeats a prompt (`echo`) only if it is text, and without `logprobs`: leave `echo` out"
+                .to_owned()
+        }
         Capability::Seed
         | Capability::Logprobs
         | Capability::LogitBias
@@ -92,5 +98,43 @@ fn refusal(capability: Capability, parameter: &str) -> String {
         | Capability::LiteralRanges
         | Capability::JsonObject
         | Capability::JsonSchema => format!("this model does not support `{parameter}`: leave it out"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Sampling;
+
+    #[test]
+    fn a_repeated_prompt_is_a_demand_where_its_tokens_are_needed() {
+        let (text, tokens) = (Prompt::Text("a".to_owned()), Prompt::Tokens(vec![1]));
+        let all_else = Capabilities::from_iter([Capability::Logprobs, Capability::TokenPrompts]);
+        let native = Capabilities::from_iter(Capability::NATIVE);
+        for (prompt, echo, logprobs, parameter) in [
+            (&text, true, None, None),
+            (&text, false, Some(1), None),
+            (&text, true, Some(0), Some("echo")),
+            (&tokens, false, Some(0), None),
+            (&tokens, true, None, Some("echo")),
+            (&tokens, true, Some(5), Some("echo")),
+        ] {
+            let request = GenerationRequest {
+                model: "m".to_owned(),
+                prompts: vec![prompt.clone()],
+                choices: 1,
+                sampling: Sampling::default(),
+                stop: Vec::new(),
+                format: ResponseFormat::Text,
+                logprobs,
+                echo,
+                stream: false,
+                stream_usage: false,
+                session: None,
+            };
+            let refused = all_else.check(&request).err().and_then(|refusal| refusal.parameter);
+            assert_eq!(refused.as_deref(), parameter, "{prompt:?}, {echo}, {logprobs:?}");
+            assert_eq!(native.check(&request), Ok(()));
+        }
     }
 }

@@ -37,7 +37,7 @@ pub use completion::{Choice, Completion};
 pub use delta::Delta;
 pub use encoder::ResponseEncoder;
 pub use finish::{Finish, FinishReason, Usage};
-pub use guard::{GuardLimits, OutputGuard, StopStrings};
+pub use guard::{Characters, GuardLimits, OutputGuard, StopStrings};
 pub use message::{Content, Message, Part, Role, Tool, ToolCall, ToolChoice};
 pub use omni_request_error::{InvalidCode, InvalidRequest};
 pub use piece::{Alternative, Piece, TokenInfo};

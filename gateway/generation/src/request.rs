@@ -31,6 +31,15 @@ pub struct GenerationRequest {
     pub session: Option<String>,
 }
 
+impl GenerationRequest {
+    /// Returns whether the engine has to repeat the tokens of a prompt: for their log probabilities, or for the text of
+    /// token ids. Any other repetition is made of the client's own text.
+    #[must_use]
+    pub fn repeats_tokens(&self, prompt: &Prompt) -> bool {
+        self.echo && (self.logprobs.is_some() || matches!(prompt, Prompt::Tokens(_)))
+    }
+}
+
 /// Input of a generation.
 #[derive(Debug, Clone)]
 pub enum Prompt {

@@ -34,7 +34,7 @@ pub mod responses;
 mod route;
 
 pub use chat::{ChatEncoder, chat_request};
-pub use completion::{CompletionEncoder, completion_request, scoring_completion_request};
+pub use completion::{CompletionEncoder, completion_request};
 pub use embedding::{EmbeddingList, EmbeddingRequest, EncodingFormat, embedding_answer, embedding_request};
 pub use error::{ErrorBody, error_response};
 pub use head::{AnswerHead, Usage};

@@ -35,6 +35,8 @@ fn events() {
     insta::assert_snapshot!(
         "events",
         lines(&[
+            GenerationEvent::Prompt(TokenEvent { text: "<s>".into(), id: Some(1), ..TokenEvent::default() }),
+            GenerationEvent::Prompt(token.clone()),
             GenerationEvent::Token(token),
             GenerationEvent::Token(half),
             GenerationEvent::Token(TokenEvent { text: "moo".into(), ..TokenEvent::default() }),
@@ -84,6 +86,7 @@ fn bodies_of_text_generation() {
         },
         GenerationInput {
             prompt_tokens: Some(&[1, 2]),
+            echo: true,
             response_format: Some(ResponseFormatInput::JsonObject),
             tool_choice: ToolChoiceInput::None,
             ..GenerationInput::default()

@@ -14,7 +14,10 @@ use serde::{Deserialize, Serialize};
 /// Versions of this protocol that this release supports. A worker outlives its scheduler, so both sides send theirs.
 pub const VERSIONS: Versions = Versions { oldest: 1, newest: PROTOCOL };
 /// The newest of them.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
+/// The first version whose engines repeat the tokens of a prompt, where the body of a request asks for that: an earlier one
+/// would leave them out.
+pub const PROMPT_TOKENS_SINCE: u32 = 2;
 
 /// Scheduler to worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

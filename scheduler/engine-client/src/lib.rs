@@ -28,7 +28,7 @@ mod waits;
 pub use answer::{Answer, AnswerContent, ReplySender, Unanswered};
 pub use connection::{ConnectionError, DataConnection, EngineEnds, split_frame};
 pub use execution::{Execution, InstanceName, SentTo};
-pub use request::Request;
+pub use request::{NewerParameter, Request};
 pub use requests::{FrameOutcome, Recipient, RequestTable};
 pub use stream::{StreamEnd, StreamRead, StreamReader, StreamWriter, stream};
 pub use violation::ProtocolViolation;

@@ -12,7 +12,7 @@
 use super::answer::{Answer, AnswerContent, ReplySender, Unanswered};
 use super::connection::DataConnection;
 use super::execution::{Execution, InstanceName, SentTo};
-use super::request::Request;
+use super::request::{NewerParameter, Request};
 use super::stream::{StreamEnd, StreamReader, StreamWriter, stream};
 use super::violation::ProtocolViolation;
 use super::waits::{StartTimes, Swap};
@@ -50,6 +50,7 @@ struct Entry {
     head: RequestHead,
     body: RequestBody,
     awaits_turn: bool,
+    newer: Option<NewerParameter>,
     deadline: Instant,
     sent: Option<Sent>,
     has_usage: bool,
@@ -100,10 +101,11 @@ pub struct RequestTable {
 impl RequestTable {
     /// Adds a request, which is not sent yet.
     pub fn insert(&mut self, id: RequestId, request: Request) {
-        let Request { head, body, awaits_turn, deadline, reply, execution } = request;
+        let Request { head, body, awaits_turn, newer, deadline, reply, execution } = request;
         let reply = Reply::Open(reply);
         let (sent, permit, has_usage, is_expired) = (None, None, false, false);
-        let entry = Entry { head, body, awaits_turn, deadline, sent, has_usage, reply, permit, execution, is_expired };
+        let entry =
+            Entry { head, body, awaits_turn, newer, deadline, sent, has_usage, reply, permit, execution, is_expired };
         self.entries.insert(id, entry);
     }
 
@@ -117,6 +119,16 @@ impl RequestTable {
             let _ = reply.send(Err(Unanswered::Turn)); // or its client is gone
         }
         true
+    }
+
+    /// Refuses a request with a parameter that an instance of this version of its protocol does not know. Returns `false` for
+    /// one that the instance knows all of.
+    pub fn refuse_newer(&mut self, id: RequestId, version: u32) -> bool {
+        let newer = self.entries.get(&id).and_then(|entry| entry.newer).filter(|newer| newer.since > version);
+        if let Some(newer) = newer {
+            self.fail(id, &newer.refusal().into());
+        }
+        newer.is_some()
     }
 
     /// Queues a request on an instance's connection. Returns `false` when it is gone, or its body was read already.
@@ -436,8 +448,8 @@ mod tests {
         };
         let body = RequestBody::Collected(BodyKind::Json, Bytes::from_static(b"{}"));
         let deadline = Instant::now() + std::time::Duration::from_secs(60);
-        let (awaits_turn, execution) = (false, Execution::default());
-        table.insert(ID, Request { head, body, awaits_turn, deadline, reply, execution });
+        let (awaits_turn, newer, execution) = (false, None, Execution::default());
+        table.insert(ID, Request { head, body, awaits_turn, newer, deadline, reply, execution });
         let (mut connection, _ends) = DataConnection::pair().unwrap();
         let name = Arc::new(InstanceName { id: "abc".to_owned(), version: "0123".to_owned() });
         let to = Recipient { instance: MODEL, name, swap: None, start: StartTimes::default() };

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use hyper::http::request::Parts;
 use omni_auth::TokenHolder;
 use omni_body::{BodyKind, BodyPermit, RequestBody};
-use omni_engine_client::{Answer, AnswerContent, Execution, Request as EngineRequest, Unanswered};
+use omni_engine_client::{Answer, AnswerContent, Execution, NewerParameter, Request as EngineRequest, Unanswered};
 use omni_engine_protocol::frame::RequestHead;
 use omni_ingress::body::RunningUpload;
 use omni_policy::dispatch::RequestId;
@@ -79,7 +79,23 @@ impl Caller<'_> {
             return Err(Failure::NodeBusy);
         }
         let call = (api, operation, session);
-        self.submit_request(model, call, (head, body, false), permit, (content, deadline))
+        self.submit_request(model, call, (head, body), (false, None), permit, (content, deadline))
+    }
+
+    /// Submits a request of which an instance of an earlier release may not know a parameter. The memory of its body is the
+    /// caller's to count.
+    ///
+    /// # Errors
+    /// As [`Caller::submit`].
+    pub(crate) fn submit_newer(
+        &self,
+        model: &Arc<Model>,
+        call: (Api, &'static str, Option<u64>),
+        request: (RequestHead, RequestBody),
+        newer: Option<NewerParameter>,
+        target: (&Content, Instant),
+    ) -> Result<Submitted, Failure> {
+        self.submit_request(model, call, request, (false, newer), None, target)
     }
 
     /// Submits a request whose body can be made only once an instance has a place for it, and waits for that: in the queue, as
@@ -95,7 +111,7 @@ impl Caller<'_> {
     ) -> Result<bool, Failure> {
         let head = head::head(self.parts, self.id, None, false);
         let body = RequestBody::Collected(BodyKind::Json, Bytes::new());
-        let mut submitted = self.submit_request(model, call, (head, body, true), None, target)?;
+        let mut submitted = self.submit_request(model, call, (head, body), (true, None), None, target)?;
         submitted.request.leave_outcome();
         match submitted.wait(model, &mut None, target.1).await? {
             Outcome::Turn => Ok(true),
@@ -111,7 +127,8 @@ impl Caller<'_> {
         &self,
         model: &Arc<Model>,
         (api, operation, session): (Api, &'static str, Option<u64>),
-        (mut head, body, awaits_turn): (RequestHead, RequestBody, bool),
+        (mut head, body): (RequestHead, RequestBody),
+        (awaits_turn, newer): (bool, Option<NewerParameter>),
         permit: Option<BodyPermit>,
         (content, deadline): (&Content, Instant),
     ) -> Result<Submitted, Failure> {
@@ -132,7 +149,7 @@ impl Caller<'_> {
         let at = Instant::now();
         let (caller, trace) = ((self.id, self.holder), (self.trace.id(), spans));
         let attempt = Attempt::new(self.usage, caller, trace, (at, execution.clone()), (has_gpu, bytes_in));
-        let request = EngineRequest { head, body, awaits_turn, deadline, reply: sender, execution };
+        let request = EngineRequest { head, body, awaits_turn, newer, deadline, reply: sender, execution };
         let submission = Submission { id, priority, session, cost, request };
         let is_item = self.parts.extensions.get::<BatchItem>().is_some();
         let attempt = (attempt, is_item);

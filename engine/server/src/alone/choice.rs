@@ -2,10 +2,10 @@
 
 use super::service::TextModel;
 use crate::engine::{FinishReason as EngineReason, Token};
+use crate::model::shown;
 use omni_answer::{AnswerText, Parts};
 use omni_generation::guard::EngineFinish;
 use omni_generation::{Alternative, FinishReason, Piece, TokenInfo, Usage};
-use std::borrow::Cow;
 
 /// Choice.
 pub(super) struct Choice {
@@ -85,20 +85,11 @@ impl Choice {
 
 /// Token with its text, as clients get it beside log probabilities.
 pub(super) fn token_info(text: &TextModel, token: &Token) -> TokenInfo {
-    let (name, bytes) = shown(text, token.id);
+    let (name, bytes) = shown(&text.tokenizer, token.id);
     let alternative = |&(id, logprob): &(u32, f32)| {
-        let (text, bytes) = shown(text, id);
+        let (text, bytes) = shown(&text.tokenizer, id);
         Alternative { text, bytes, logprob }
     };
     let top = token.top.iter().map(alternative).collect();
     TokenInfo { text: name, bytes, id: Some(token.id), logprob: token.logprob, top }
-}
-
-/// Text of a token, and its bytes where they are no whole characters.
-fn shown(text: &TextModel, id: u32) -> (String, Option<Vec<u8>>) {
-    let bytes = text.tokenizer.token_bytes(id).unwrap_or_default();
-    match String::from_utf8_lossy(bytes) {
-        Cow::Borrowed(text) => (text.to_owned(), None),
-        Cow::Owned(text) => (text, Some(bytes.to_vec())),
-    }
 }

@@ -3,11 +3,10 @@
 use super::choice::{Choice, token_info};
 use super::failure::of_engine;
 use super::service::TextModel;
-use crate::engine::{Event, Events, Token, Usage as EngineUsage};
-use omni_answer::Parts;
-use omni_generation::{Delta, Prompt, TokenInfo, Usage};
+use crate::engine::{Event, Events, Token, Usage as EngineUsage, unscored};
+use omni_answer::{Echo, Parts};
+use omni_generation::{Piece, Prompt, Usage};
 use omni_request_error::Failure;
-use omni_tokenizer::{Detokenizer, Place, Special};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -41,44 +40,51 @@ pub(super) struct Answer {
     events: Option<Events>,
     prompt_tokens: usize,
     choices: Vec<Choice>,
-    /// Repetition of the prompt, until it was sent.
-    echo: Option<Echo>,
+    /// Repetition of the prompt's tokens, until it was sent.
+    repetition: Option<Repetition>,
 }
 
-/// Repetition of the prompt before its answers.
-pub(super) struct Echo {
-    text: String,
-    /// Tokens with log probabilities, those that have come.
-    tokens: Vec<TokenInfo>,
+/// Repetition of a prompt, in parts until its answers begin.
+pub(super) struct Repetition {
+    echo: Echo,
+    parts: Parts,
 }
 
-impl Echo {
-    /// Repeats a prompt; with log probabilities, the first token has none.
+impl Repetition {
+    /// Repeats the tokens of a prompt, or the client's text with them.
     pub(super) fn new(text: &TextModel, prompt: &Prompt, tokens: &[u32], with_logprobs: bool) -> Self {
-        let first = tokens.first().filter(|_| with_logprobs);
-        let first = first.map(|id| token_info(text, &Token { id: *id, logprob: None, top: Vec::new() }));
-        let text = match prompt {
-            Prompt::Text(prompt) => prompt.clone(),
-            Prompt::Tokens(_) | Prompt::Chat(_) => decoded(text, tokens),
+        let own = match prompt {
+            Prompt::Text(prompt) => Some(prompt.as_str().into()),
+            Prompt::Tokens(_) | Prompt::Chat(_) => None,
         };
-        Self { text, tokens: first.into_iter().collect() }
+        let mut repetition = Self { echo: Echo::new(own, with_logprobs), parts: Parts::default() };
+        for token in unscored(tokens, with_logprobs) {
+            repetition.push(text, &token);
+        }
+        repetition
     }
-}
 
-/// Text of tokens of the model's own.
-fn decoded(text: &TextModel, tokens: &[u32]) -> String {
-    let mut detokenizer = Detokenizer::new(Arc::clone(&text.tokenizer), Place::Continuation, Special::Shown);
-    let mut decoded = String::new();
-    for id in tokens {
-        let _ = detokenizer.push(*id, &mut decoded); // the ids were checked
+    fn push(&mut self, text: &TextModel, token: &Token) {
+        let bytes = text.tokenizer.token_bytes(token.id).unwrap_or_default().to_vec();
+        self.echo.push(Piece { bytes, token: Some(token_info(text, token)) }, &mut self.parts);
     }
-    detokenizer.finish(&mut decoded);
-    decoded
+
+    /// All parts of it.
+    fn end(self) -> Parts {
+        let Self { echo, mut parts } = self;
+        let _has_tokens = echo.end(&mut parts); // a prompt has some
+        parts
+    }
 }
 
 impl Answer {
-    pub(super) fn new(events: Events, prompt_tokens: usize, choices: Vec<Choice>, echo: Option<Echo>) -> Self {
-        Self { events: Some(events), prompt_tokens, choices, echo }
+    pub(super) fn new(
+        events: Events,
+        prompt_tokens: usize,
+        choices: Vec<Choice>,
+        repetition: Option<Repetition>,
+    ) -> Self {
+        Self { events: Some(events), prompt_tokens, choices, repetition }
     }
 
     /// Takes an event. `number`: that of the first choice. Returns true if the answers have ended.
@@ -90,11 +96,12 @@ impl Answer {
         usage: &mut Usage,
     ) -> Result<bool, Failure> {
         if !matches!(event, Event::Prompt(_))
-            && let Some(echo) = self.echo.take()
+            && let Some(repetition) = self.repetition.take()
         {
+            let Parts { deltas, tokens, finish: _ } = repetition.end();
             for choice in 0..self.choices.len() {
-                let deltas = vec![Delta::Content(echo.text.clone())];
-                parts.push_back((number + choice, Parts { deltas, tokens: echo.tokens.clone(), finish: None }));
+                let (deltas, tokens) = (deltas.clone(), tokens.clone());
+                parts.push_back((number + choice, Parts { deltas, tokens, finish: None }));
             }
         }
         let mut add = |choice: u32, added: Parts| {
@@ -104,8 +111,8 @@ impl Answer {
         };
         match event {
             Event::Prompt(token) => {
-                if let Some(echo) = &mut self.echo {
-                    echo.tokens.push(token_info(text, &token));
+                if let Some(repetition) = &mut self.repetition {
+                    repetition.push(text, &token);
                 }
             }
             Event::Token { choice, token } => {

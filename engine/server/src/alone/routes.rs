@@ -12,8 +12,8 @@ use omni_body::BodyPermit;
 use omni_generation::{GenerationRequest, ResponseEncoder};
 use omni_ingress::{BodyUnread, ResponseBody, receive_whole};
 use omni_openai::{
-    AnswerHead, ChatEncoder, CompletionEncoder, Model, ResponsesEncoder, Route, chat_request, embedding_request,
-    error_response, model_answer, model_list_answer, responses_request, scoring_completion_request,
+    AnswerHead, ChatEncoder, CompletionEncoder, Model, ResponsesEncoder, Route, chat_request, completion_request,
+    embedding_request, error_response, model_answer, model_list_answer, responses_request,
 };
 use omni_request_error::Failure;
 use omni_sampler::fresh_seed;
@@ -94,18 +94,16 @@ async fn answer(service: &Arc<Service>, Read { route, body, _permit }: Read) -> 
         Route::ChatCompletions => {
             let request = chat_request(&body)?;
             let encoder = Box::new(ChatEncoder::new(head(), &request));
-            generate(service, request, encoder, false).await
+            generate(service, request, encoder).await
         }
         Route::Completions => {
-            let mut request = scoring_completion_request(&body)?;
-            // A repeated prompt is a part of the answers here, since its tokens are.
-            let echo = std::mem::take(&mut request.echo);
+            let request = completion_request(&body)?;
             let encoder = Box::new(CompletionEncoder::new(head(), &request));
-            generate(service, request, encoder, echo).await
+            generate(service, request, encoder).await
         }
         Route::Responses => {
             let (request, echo) = responses_request(&body)?;
-            generate(service, request, Box::new(ResponsesEncoder::new(head(), echo)), false).await
+            generate(service, request, Box::new(ResponsesEncoder::new(head(), echo))).await
         }
         Route::Rerank
         | Route::Transcriptions
@@ -120,10 +118,9 @@ async fn generate(
     service: &Arc<Service>,
     request: GenerationRequest,
     encoder: Box<dyn ResponseEncoder>,
-    echo: bool,
 ) -> Result<Answered, Failure> {
     let streamed = request.stream;
-    let mut generation = submit(service, request, echo).await?;
+    let mut generation = submit(service, request).await?;
     generation.begin().await?;
     if !streamed {
         return Ok(json(collect(generation, encoder).await?));

@@ -2,7 +2,7 @@
 
 use super::choice::Choice;
 use super::failure::of_engine;
-use super::generation::{Answer, Echo, Generation};
+use super::generation::{Answer, Generation, Repetition};
 use super::prompt::{PreparedPrompt, prepare};
 use super::service::{Service, TextModel, now};
 use crate::engine::{Generation as EngineGeneration, Submission, Work};
@@ -23,15 +23,16 @@ struct Ready {
     grammar: Option<Grammar>,
 }
 
-/// Submits a request. `echo`: its prompts are repeated before the answers.
+/// Submits a request.
 ///
 /// # Errors
 /// The model cannot honour it, or too many requests wait.
-pub(super) async fn submit(service: &Service, request: GenerationRequest, echo: bool) -> Result<Generation, Failure> {
+pub(super) async fn submit(service: &Service, request: GenerationRequest) -> Result<Generation, Failure> {
     check(service, &request)?;
     let request = Arc::new(request);
     let (longest, work) = (service.facts.longest, Arc::clone(&request));
     let ready = service.aside(move |text| ready(text, &work, longest)).await?;
+    let has_logprobs = request.logprobs.is_some();
     let mut answers = Vec::with_capacity(ready.len());
     for (Ready { prompt, grammar }, source) in ready.into_iter().zip(&request.prompts) {
         let parameters = parameters(&request);
@@ -40,7 +41,7 @@ pub(super) async fn submit(service: &Service, request: GenerationRequest, echo: 
             max_tokens: prompt.max_tokens,
             choices: request.choices,
             grammar,
-            prompt_logprobs: echo && request.logprobs.is_some(),
+            prompt_logprobs: request.repeats_tokens(source) && has_logprobs,
         };
         let submission = Submission {
             prompt: Arc::clone(&prompt.tokens),
@@ -50,9 +51,11 @@ pub(super) async fn submit(service: &Service, request: GenerationRequest, echo: 
             root: service.facts.root,
         };
         let events = service.engine.submit(submission).map_err(of_engine)?;
-        let echo = echo.then(|| Echo::new(&service.text, source, &prompt.tokens, request.logprobs.is_some()));
+        let repetition = request
+            .repeats_tokens(source)
+            .then(|| Repetition::new(&service.text, source, &prompt.tokens, has_logprobs));
         let choices = choices(&service.text, &request, source, &prompt);
-        answers.push(Answer::new(events, prompt.tokens.len(), choices, echo));
+        answers.push(Answer::new(events, prompt.tokens.len(), choices, repetition));
     }
     Ok(Generation::new(Arc::clone(&service.text), answers))
 }
@@ -66,10 +69,7 @@ fn check(service: &Service, request: &GenerationRequest) -> Result<(), Failure> 
         let why = "this model makes embeddings, and no text: send its input to `/v1/embeddings`";
         return Err(InvalidRequest::unsupported("model", why).into());
     }
-    let honours = |capability: &Capability| !matches!(capability, Capability::Audio | Capability::Images);
-    let capabilities: Capabilities =
-        Capability::ALL.iter().map(|(_, capability)| *capability).filter(honours).collect();
-    capabilities.check(request)?;
+    Capabilities::from_iter(Capability::NATIVE).check(request)?;
     Ok(check_values(request)?)
 }
 

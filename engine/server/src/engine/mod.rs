@@ -36,6 +36,7 @@ pub use draft_model::{Draft, draft_capacity};
 pub use events::Events;
 pub use run::{Drafting, Settings};
 pub use status::Status;
+pub(crate) use submission::unscored;
 pub use submission::{Event, Failure, FinishReason, Generation, Submission, Token, Usage, Work};
 
 use omni_batcher::LimitsError;

@@ -83,6 +83,13 @@ pub struct Token {
     pub top: Vec<(u32, f32)>,
 }
 
+/// Tokens of a prompt that no event brings: the first one, which has no log probability, or all of them without
+/// `prompt_logprobs`.
+pub(crate) fn unscored(prompt: &[u32], prompt_logprobs: bool) -> impl Iterator<Item = Token> {
+    let count = if prompt_logprobs { 1 } else { prompt.len() };
+    prompt.iter().take(count).map(|id| Token { id: *id, logprob: None, top: Vec::new() })
+}
+
 /// Reason for the end of a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FinishReason {

@@ -5,12 +5,14 @@ mod capacity;
 mod draft;
 mod files;
 mod grammars;
+mod shown;
 
 pub(crate) use calls::{CallForm, Function};
 pub use capacity::{CapacityError, Plan, plan};
 pub use draft::{DraftError, load_draft, open_draft};
 pub(crate) use files::printed_template;
 pub use grammars::Grammars;
+pub(crate) use shown::shown;
 
 use omni_architectures::{ConfigError, Source, describe};
 use omni_checkpoint::{Checkpoint, CheckpointError};

@@ -3,13 +3,14 @@
 use super::frames::{cancelled, frame, json, refusal};
 use super::registry::Signals;
 use super::request::{Refused, SharedRef};
-use crate::engine::{Event, Events, FinishReason, Submission, Token};
+use crate::engine::{Event, Events, FinishReason, Submission, Token, Work, unscored};
+use crate::model::shown;
 use omni_engine_protocol::frame::{
     AnswerHead, Kind, MAX_ANSWER, MAX_CHUNK, RequestHead, RequestKind, flags, split_head,
 };
 use omni_engine_protocol::generation::{self, FinishEvent, GenerationEvent, TokenEvent, UsageReport};
 use omni_engine_protocol::task::{EMBEDDINGS_TYPE, EmbeddingsHeader, TokenCount};
-use omni_tokenizer::{Detokenizer, Place, Special};
+use omni_tokenizer::{Detokenizer, Place, Special, Tokenizer};
 use serde_json::to_vec;
 use std::io::Read;
 use std::os::fd::OwnedFd;
@@ -71,10 +72,13 @@ async fn compute(
         Prepared::Count(tokens) => {
             Ok(json(Kind::Response, flags::JSON, 200, id, &TokenCount { tokens: tokens as u64 }))
         }
-        Prepared::Generate(submission) => match shared.engine.submit(submission) {
-            Ok(events) => Text { shared, id, credit, frames, begun: false }.send(events).await,
-            Err(failure) => Ok(refusal(id, &Refused::from(&failure))),
-        },
+        Prepared::Generate(submission, echo) => {
+            let repeated = if echo { unscored_of(&submission) } else { Vec::new() };
+            match shared.engine.submit(submission) {
+                Ok(events) => Text { shared, id, credit, frames, begun: false }.send(events, repeated).await,
+                Err(failure) => Ok(refusal(id, &Refused::from(&failure))),
+            }
+        }
         Prepared::Embed(submissions) => Ok(embeddings(shared, id, submissions).await),
     }
 }
@@ -82,7 +86,8 @@ async fn compute(
 /// Request in tokens.
 enum Prepared {
     Count(usize),
-    Generate(Submission),
+    /// Text, with the tokens of the prompt before it or without.
+    Generate(Submission, bool),
     Embed(Vec<Submission>),
 }
 
@@ -105,7 +110,9 @@ fn prepare(shared: &SharedRef, incoming: Incoming) -> Result<Prepared, Refused> 
         return Err(Refused { status: 413, ..Refused::invalid(None, "the body is larger than 64 MiB") });
     }
     match head.kind {
-        Some(RequestKind::TextGeneration) => shared.requests.generation(body, deadline).map(Prepared::Generate),
+        Some(RequestKind::TextGeneration) => {
+            shared.requests.generation(body, deadline).map(|(submission, echo)| Prepared::Generate(submission, echo))
+        }
         Some(RequestKind::CountTokens) => shared.requests.count(body).map(Prepared::Count),
         Some(RequestKind::Embeddings) => shared.requests.embeddings(body, deadline).map(Prepared::Embed),
         Some(
@@ -113,6 +120,12 @@ fn prepare(shared: &SharedRef, incoming: Incoming) -> Result<Prepared, Refused> 
         )
         | None => Err(Refused::invalid(None, "the native engine generates text and makes embeddings")),
     }
+}
+
+/// Tokens of the prompt that no event of the engine brings.
+fn unscored_of(submission: &Submission) -> Vec<Token> {
+    let scores = matches!(&submission.work, Work::Generate(generation) if generation.prompt_logprobs);
+    unscored(&submission.prompt, scores).collect()
 }
 
 /// Answer of generated text on its way.
@@ -125,12 +138,19 @@ struct Text<'a> {
 }
 
 impl Text<'_> {
-    async fn send(mut self, mut events: Events) -> Result<Vec<u8>, Gone> {
+    /// Sends the answer. `repeated`: first tokens of the prompt, which leave once the engine has begun.
+    async fn send(mut self, mut events: Events, mut repeated: Vec<Token>) -> Result<Vec<u8>, Gone> {
         let tokenizer = Arc::clone(&self.shared.requests.model.tokenizer);
         let mut decoder = Detokenizer::new(tokenizer, Place::Continuation, Special::Hidden);
         let (mut text, mut reason) = (String::new(), None);
         while let Some(event) = events.recv().await {
+            if !matches!(event, Event::Failed(_)) {
+                for token in std::mem::take(&mut repeated) {
+                    self.prompt_token(&token).await?;
+                }
+            }
             match event {
+                Event::Prompt(token) => self.prompt_token(&token).await?,
                 Event::Token { token, .. } if token.logprob.is_some() => self.token(&token).await?,
                 Event::Token { token, .. } => {
                     // Ids of the engine are those of the vocabulary.
@@ -157,7 +177,7 @@ impl Text<'_> {
                     return Ok(frame(Kind::End, 0, 0, self.id, b""));
                 }
                 Event::Failed(failure) => return Ok(refusal(self.id, &Refused::from(&failure))),
-                Event::Prompt(_) | Event::Embedding(_) => {}
+                Event::Embedding(_) => {}
             }
         }
         Ok(refusal(self.id, &Refused::from(&crate::engine::Failure::Ending)))
@@ -171,24 +191,20 @@ impl Text<'_> {
         Ok(())
     }
 
-    /// A token with its log probability and its own bytes, which may be part of a character.
+    /// Sends a token of the prompt.
+    async fn prompt_token(&mut self, token: &Token) -> Result<(), Gone> {
+        let event = token_event(&self.shared.requests.model.tokenizer, token);
+        self.event(&GenerationEvent::Prompt(event)).await
+    }
+
+    /// Sends a token of the answer with its log probability and its own bytes, which may be part of a character. A control
+    /// token is no text.
     async fn token(&mut self, token: &Token) -> Result<(), Gone> {
         let tokenizer = &self.shared.requests.model.tokenizer;
-        let bytes =
-            |id: u32| if tokenizer.is_special(id) { &[][..] } else { tokenizer.token_bytes(id).unwrap_or_default() };
-        let lossy = |id: u32| String::from_utf8_lossy(bytes(id)).into_owned();
-        let own = bytes(token.id);
-        let event = TokenEvent {
-            text: lossy(token.id),
-            bytes: std::str::from_utf8(own).is_err().then(|| own.to_vec()),
-            id: Some(token.id),
-            logprob: token.logprob,
-            top: token
-                .top
-                .iter()
-                .map(|(id, logprob)| generation::Alternative { text: lossy(*id), logprob: *logprob })
-                .collect(),
-        };
+        let mut event = token_event(tokenizer, token);
+        if tokenizer.is_special(token.id) {
+            event.bytes = Some(Vec::new());
+        }
         self.event(&GenerationEvent::Token(event)).await
     }
 
@@ -211,6 +227,14 @@ impl Text<'_> {
         }
         Ok(())
     }
+}
+
+fn token_event(tokenizer: &Tokenizer, token: &Token) -> TokenEvent {
+    let (text, bytes) = shown(tokenizer, token.id);
+    let alternative =
+        |(id, logprob): &(u32, f32)| generation::Alternative { text: shown(tokenizer, *id).0, logprob: *logprob };
+    let top = token.top.iter().map(alternative).collect();
+    TokenEvent { text, bytes, id: Some(token.id), logprob: token.logprob, top }
 }
 
 /// Parts of a payload that fit into chunks: text is cut between characters, events are shorter than a chunk.

@@ -82,8 +82,9 @@ impl Requests {
         Self { model, longest, root, grammars, calls: template.and_then(CallForm::of_template) }
     }
 
-    /// Reads the body of a request for generated text. Takes as long as its prompt's tokens and its grammar.
-    pub(super) fn generation(&self, body: &[u8], deadline: Instant) -> Result<Submission, Refused> {
+    /// Reads the body of a request for generated text, and whether the answer repeats the prompt's tokens. Takes as long as
+    /// its prompt's tokens and its grammar.
+    pub(super) fn generation(&self, body: &[u8], deadline: Instant) -> Result<(Submission, bool), Refused> {
         let body: ReceivedGeneration =
             serde_json::from_slice(body).map_err(|error| Refused::invalid(None, error.to_string()))?;
         let prompt = self.prompt(&body)?;
@@ -96,9 +97,9 @@ impl Requests {
             max_tokens: asked.unwrap_or(room.max(1)),
             choices: 1,
             grammar: self.grammar(&body)?,
-            prompt_logprobs: false,
+            prompt_logprobs: body.echo && body.logprobs.is_some(),
         };
-        Ok(self.submission(prompt, Work::Generate(Box::new(generation)), deadline))
+        Ok((self.submission(prompt, Work::Generate(Box::new(generation)), deadline), body.echo))
     }
 
     /// Number of tokens of a request for generated text.

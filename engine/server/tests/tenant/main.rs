@@ -68,6 +68,69 @@ fn log_probabilities_come_with_tokens_of_real_bytes() {
 }
 
 #[test]
+fn a_prompt_is_repeated_before_its_answer() {
+    let engine = Engine::start();
+    let mut connection = engine.attach();
+    let sampling = json!({"max_tokens": 2, "temperature": 0.0, "ignore_eos": true});
+    // The second answer finds the prompt in the cache, and has its log probabilities all the same.
+    for _ in 0..2 {
+        let body = json!({"prompt": "hello", "sampling": sampling, "logprobs": 3, "echo": true});
+        let events = events(&connection.ask(RequestKind::TextGeneration, &body));
+        let prompt: Vec<_> = events
+            .iter()
+            .map_while(|event| match event {
+                GenerationEvent::Prompt(token) => Some(token),
+                _ => None,
+            })
+            .collect();
+        let texts: Vec<&str> = prompt.iter().map(|token| token.text.as_str()).collect();
+        assert_eq!(texts, ["<s>", "h", "e", "l", "l", "o"], "{events:?}");
+        assert_eq!((prompt[0].logprob, prompt[0].top.len()), (None, 0));
+        assert!(
+            prompt[1..].iter().all(|token| token.logprob.is_some_and(|logprob| logprob < 0.0) && token.top.len() == 3)
+        );
+        assert!(
+            matches!(events[6..], [GenerationEvent::Token(_), GenerationEvent::Token(_), GenerationEvent::Finish(_)]),
+            "{events:?}"
+        );
+        let GenerationEvent::Finish(finish) = events[8] else { panic!("{events:?}") };
+        let usage = finish.usage.unwrap();
+        assert_eq!((usage.prompt_tokens, usage.completion_tokens), (6, 2));
+    }
+    let body = json!({"prompt_tokens": [1, 75, 2, 199], "sampling": sampling, "echo": true});
+    let answer = connection.ask(RequestKind::TextGeneration, &body);
+    let [.., GenerationEvent::Finish(_)] = events(&answer)[..] else { panic!("{answer:?}") };
+    let prompt: Vec<_> = events(&answer)
+        .into_iter()
+        .filter_map(|event| match event {
+            GenerationEvent::Prompt(token) => Some((token.text, token.bytes, token.id.unwrap(), token.logprob)),
+            _ => None,
+        })
+        .collect();
+    let expected = [("<s>", None, 1), ("H", None, 75), ("</s>", None, 2), ("\u{fffd}", Some(vec![0xc4]), 199)];
+    assert_eq!(prompt, expected.map(|(text, bytes, id)| (text.to_owned(), bytes, id, None)));
+    let plain = json!({"prompt_tokens": [1, 75, 2, 199], "sampling": sampling});
+    assert_eq!(text(&answer), text(&connection.ask(RequestKind::TextGeneration, &plain)));
+    let long = json!({"prompt": "x".repeat(2 * tiny::CONTEXT), "echo": true});
+    let refused = connection.ask(RequestKind::TextGeneration, &long);
+    assert_eq!((error(&refused).0, refused.chunks.len()), (400, 0), "nothing of it was sent");
+    assert_eq!(engine.stop(connection), 0);
+}
+
+#[test]
+fn control_tokens_have_names_and_no_text() {
+    let engine = Engine::start();
+    let mut connection = engine.attach();
+    let sampling = json!({"max_tokens": 2, "temperature": 0.0, "ignore_eos": true, "logit_bias": [[1, 100.0]]});
+    let body = json!({"prompt": "a", "sampling": sampling, "logprobs": 1});
+    for event in &events(&connection.ask(RequestKind::TextGeneration, &body))[..2] {
+        let GenerationEvent::Token(token) = event else { panic!("{event:?}") };
+        assert_eq!((token.text.as_str(), token.bytes.as_deref(), token.id), ("<s>", Some(&[][..]), Some(1)));
+    }
+    assert_eq!(engine.stop(connection), 0);
+}
+
+#[test]
 fn a_seed_gives_the_same_tokens_whatever_else_runs() {
     let engine = Engine::start();
     let mut connection = engine.attach();

@@ -2,14 +2,15 @@
 
 /// Decoder of UTF-8 that comes in pieces. What cannot become a character is replaced by U+FFFD.
 #[derive(Debug, Default)]
-pub(super) struct Characters {
+pub struct Characters {
     /// Beginning of a character; at most three bytes.
     begun: Vec<u8>,
 }
 
 impl Characters {
     /// Decodes the next bytes.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> String {
+    #[must_use]
+    pub fn push(&mut self, bytes: &[u8]) -> String {
         if self.begun.is_empty()
             && let Ok(text) = str::from_utf8(bytes)
         {
@@ -40,7 +41,8 @@ impl Characters {
     }
 
     /// Ends the text: a character that was begun is replaced.
-    pub(super) fn finish(&mut self) -> String {
+    #[must_use]
+    pub fn finish(&mut self) -> String {
         let begun = std::mem::take(&mut self.begun);
         if begun.is_empty() { String::new() } else { char::REPLACEMENT_CHARACTER.to_string() }
     }

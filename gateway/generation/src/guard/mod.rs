@@ -14,7 +14,7 @@ mod stop;
 
 use crate::finish::{Finish, FinishReason, Usage};
 use crate::piece::{Piece, TokenInfo};
-use characters::Characters;
+pub use characters::Characters;
 use std::collections::VecDeque;
 use stop::StopMatcher;
 pub use stop::StopStrings;

@@ -1,8 +1,8 @@
 //! Answers of completions: server-sent events, or one document.
 //!
 //! Choices are numbered by prompt, then by answer: with two answers to each prompt, 2 and 3 belong to the second
-//! prompt. A repeated prompt (`echo`) is the first event of its choices. Only text has a place in this API: reasoning
-//! and calls that a model reports apart from its text are left out.
+//! prompt. A repeated prompt (`echo`) is the first event of its choices, or events if the engine repeats its tokens.
+//! Only text has a place in this API: reasoning and calls that a model reports apart from its text are left out.
 
 use crate::chat::finish_reason;
 use crate::completion::answer::{TextCompletion, TextLogprobs};
@@ -19,8 +19,9 @@ pub struct CompletionEncoder {
     head: AnswerHead,
     /// Beginning of each event, up to the number of the choice.
     prefix: Vec<u8>,
-    /// Texts before the answers to each prompt; empty without `echo`.
-    echo: Vec<String>,
+    /// Texts before the answers to each prompt, where they are to be repeated; empty without `echo`. Tokens that the engine
+    /// repeats are parts of its answers.
+    echo: Vec<Option<String>>,
     /// Answers to each prompt.
     answers: usize,
     usage: bool,
@@ -33,8 +34,8 @@ impl CompletionEncoder {
     #[must_use]
     pub fn new(head: AnswerHead, request: &GenerationRequest) -> Self {
         let text = |prompt: &Prompt| match prompt {
-            Prompt::Text(text) => text.clone(),
-            Prompt::Tokens(_) | Prompt::Chat(_) => String::new(),
+            Prompt::Text(text) => Some(text.clone()).filter(|_| !request.repeats_tokens(prompt)),
+            Prompt::Tokens(_) | Prompt::Chat(_) => None,
         };
         let answers = request.choices as usize;
         Self {
@@ -54,15 +55,16 @@ impl CompletionEncoder {
     }
 }
 
-fn echo_of(echo: &[String], answers: usize, choice: usize) -> &str {
-    echo.get(choice / answers.max(1)).map_or("", String::as_str)
+fn echo_of(echo: &[Option<String>], answers: usize, choice: usize) -> Option<&str> {
+    echo.get(choice / answers.max(1))?.as_deref()
 }
 
 impl ResponseEncoder for CompletionEncoder {
     fn start(&mut self, out: &mut BytesMut) {
         for choice in 0..self.echo.len() * self.answers {
+            let Some(text) = echo_of(&self.echo, self.answers, choice) else { continue };
             self.begin(choice, out);
-            put_string(echo_of(&self.echo, self.answers, choice), out);
+            put_string(text, out);
             out.put_slice(b",\"logprobs\":null,\"finish_reason\":null}]}\n\n");
         }
     }
@@ -108,7 +110,7 @@ impl ResponseEncoder for CompletionEncoder {
     }
 
     fn whole(&mut self, completion: &Completion, out: &mut BytesMut) {
-        let echo = |choice| echo_of(&self.echo, self.answers, choice);
+        let echo = |choice| echo_of(&self.echo, self.answers, choice).unwrap_or_default();
         put_json(&TextCompletion::new(&self.head, completion, echo), out);
     }
 }

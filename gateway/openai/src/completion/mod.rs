@@ -6,7 +6,7 @@ mod request;
 
 pub use answer::TextCompletion;
 pub use encoder::CompletionEncoder;
-pub use request::{CompletionRequest, completion_request, scoring_completion_request};
+pub use request::{CompletionRequest, completion_request};
 
 #[cfg(test)]
 mod tests;

@@ -31,7 +31,7 @@ const UNSUPPORTED: Unsupported = &[
     ("length_penalty", "there is no beam search"),
     ("messages", "they belong to `/v1/chat/completions`"),
     ("prompt_embeds", "send `prompt`"),
-    ("prompt_logprobs", "log probabilities are those of the answer"),
+    ("prompt_logprobs", "use `echo` with `logprobs`"),
     ("skip_special_tokens", "special tokens never appear in the answer"),
     ("stop_token_ids", "use `stop`"),
     ("structured_outputs", "use `response_format`"),
@@ -89,7 +89,7 @@ pub struct CompletionRequest {
     n: Option<u32>,
     /// Accepted if it is `n`.
     best_of: Option<u32>,
-    /// Log probabilities of the answer's tokens, with so many alternatives.
+    /// Log probabilities of the answer's tokens, with so many alternatives; with `echo`, of the prompt's tokens, too.
     #[schemars(range(min = 0, max = 20))]
     logprobs: Option<u8>,
     /// The prompt before each answer.
@@ -116,16 +116,6 @@ pub struct CompletionRequest {
 /// # Errors
 /// A body that is not of the form, or a parameter that cannot be honoured.
 pub fn completion_request(json: &[u8]) -> Result<GenerationRequest, InvalidRequest> {
-    let request = body::parse::<CompletionRequest>(json, UNSUPPORTED)?.into_generation()?;
-    check_echo(&request)?;
-    Ok(request)
-}
-
-/// Reads the body of a request to an engine that computes the log probabilities of a repeated prompt.
-///
-/// # Errors
-/// A body that is not of the form, or a parameter that cannot be honoured.
-pub fn scoring_completion_request(json: &[u8]) -> Result<GenerationRequest, InvalidRequest> {
     body::parse::<CompletionRequest>(json, UNSUPPORTED)?.into_generation()
 }
 
@@ -186,15 +176,4 @@ fn prompts(inputs: Inputs, choices: u32) -> Result<Vec<Prompt>, InvalidRequest> 
         Input::Tokens(tokens) => Ok(Prompt::Tokens(tokens)),
     });
     prompts.collect()
-}
-
-fn check_echo(request: &GenerationRequest) -> Result<(), InvalidRequest> {
-    if request.echo && request.logprobs.is_some() {
-        let message = "`echo` is not supported with `logprobs`: the prompt has no log probabilities";
-        return Err(InvalidRequest::unsupported("echo", message));
-    }
-    if request.echo && request.prompts.iter().any(|prompt| matches!(prompt, Prompt::Tokens(_))) {
-        return Err(InvalidRequest::unsupported("echo", "`echo` is not supported with token ids"));
-    }
-    Ok(())
 }

@@ -66,6 +66,24 @@ fn an_echo_is_before_each_answer_to_its_prompt() {
 }
 
 #[test]
+fn tokens_that_the_engine_repeats_are_parts_of_its_answers() {
+    for (parameters, is_text) in [
+        (r#""prompt": "p""#, true),
+        (r#""prompt": "p", "logprobs": 0"#, false),
+        (r#""prompt": [1]"#, false),
+        (r#""prompt": [1], "logprobs": 0"#, false),
+    ] {
+        let request = read(&format!(r#"{{"model": "m", "echo": true, {parameters}}}"#));
+        assert_eq!(request.repeats_tokens(&request.prompts[0]), !is_text, "{parameters}");
+        let mut out = bytes::BytesMut::new();
+        omni_generation::ResponseEncoder::start(&mut CompletionEncoder::new(head(), &request), &mut out);
+        assert_eq!(!out.is_empty(), is_text, "{parameters}");
+    }
+    let request = read(r#"{"model": "m", "prompt": "p", "logprobs": 1}"#);
+    assert!(!request.repeats_tokens(&request.prompts[0]), "nothing is to be repeated");
+}
+
+#[test]
 fn prompts_are_texts_or_tokens() {
     for (prompt, expected) in [
         (r#""a""#, r#"[Text("a")]"#),
@@ -93,7 +111,8 @@ fn refused_requests() {
         r#""best_of": 3"#,
         r#""logprobs": 21"#,
         r#""logprobs": true"#,
-        r#""echo": true, "logprobs": 1"#,
+        r#""prompt_logprobs": 1"#,
+        r#""max_tokens": 0"#,
         r#""top_logprobs": 1"#,
         r#""n": 99"#,
         r#""maxtokens": 1"#,
@@ -106,7 +125,6 @@ fn refused_requests() {
     for prompt in ["[]", "null", "[[]]", "[1, \"a\"]"] {
         table += &refusal(prompt, &format!(r#"{{"model": "m", "prompt": {prompt}}}"#));
     }
-    table += &refusal("echo of tokens", r#"{"model": "m", "prompt": [1], "echo": true}"#);
     let many = format!(r#"{{"model": "m", "prompt": [{}], "n": 16}}"#, vec!["\"a\""; 17].join(","));
     table += &refusal("17 prompts, 16 answers each", &many);
     insta::assert_snapshot!(table);

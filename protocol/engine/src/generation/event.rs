@@ -19,7 +19,10 @@ pub const MAX_NAME: usize = 1024;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum GenerationEvent {
-    /// A token of the answer.
+    /// A token of the prompt, where the request asks to repeat it. All of them come in order, before anything of the answer;
+    /// control tokens have their names as text. The first one has no log probability.
+    Prompt(TokenEvent),
+    /// A token of the answer. A control token, which is no text, has its name as `text`, and `bytes` without any.
     Token(TokenEvent),
     /// Text of the reasoning, from engines that separate it from the answer.
     Reasoning {
@@ -32,7 +35,7 @@ pub enum GenerationEvent {
     Finish(FinishEvent),
 }
 
-/// Token of an answer.
+/// Token of an answer, or of the prompt before it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TokenEvent {
     /// Text; where `bytes` are present, for display only.
@@ -138,7 +141,7 @@ impl GenerationEvent {
             if length > bound { Err(InvalidEvent::TooLong { what, bound }) } else { Ok(()) }
         };
         match &event {
-            Self::Token(token) => within("`top`", token.top.len(), MAX_ALTERNATIVES)?,
+            Self::Prompt(token) | Self::Token(token) => within("`top`", token.top.len(), MAX_ALTERNATIVES)?,
             Self::ToolCall(call) => {
                 within("`name`", call.name.len(), MAX_NAME)?;
                 within("`id`", call.id.as_ref().map_or(0, String::len), MAX_NAME)?;
@@ -162,8 +165,10 @@ mod tests {
 
         #[test]
         fn tokens_survive_the_wire(text: String, bytes: Option<Vec<u8>>, id: Option<u32>, logprob in prop::option::of(-1e4_f32..0.0)) {
-            let event = GenerationEvent::Token(TokenEvent { text, bytes, id, logprob, top: Vec::new() });
-            prop_assert_eq!(GenerationEvent::parse(&serde_json::to_vec(&event).unwrap()).unwrap(), event);
+            let token = TokenEvent { text, bytes, id, logprob, top: Vec::new() };
+            for event in [GenerationEvent::Prompt(token.clone()), GenerationEvent::Token(token)] {
+                prop_assert_eq!(GenerationEvent::parse(&serde_json::to_vec(&event).unwrap()).unwrap(), event);
+            }
         }
     }
 
@@ -175,6 +180,7 @@ mod tests {
             "{}",
             r#"{"type":"text","text":"a"}"#,
             r#"{"type":"token"}"#,
+            r#"{"type":"prompt","id":1}"#,
             r#"{"type":"token","text":"a","id":-1}"#,
             r#"{"type":"finish","reason":"tool_calls"}"#,
             r#"{"type":"tool-call","name":"f","arguments":{}}"#,
@@ -191,6 +197,8 @@ mod tests {
         let fits = |event: &GenerationEvent| GenerationEvent::parse(&serde_json::to_vec(event).unwrap()).is_ok();
         assert!(fits(&GenerationEvent::Token(token(MAX_ALTERNATIVES))));
         assert!(!fits(&GenerationEvent::Token(token(MAX_ALTERNATIVES + 1))));
+        assert!(fits(&GenerationEvent::Prompt(token(MAX_ALTERNATIVES))));
+        assert!(!fits(&GenerationEvent::Prompt(token(MAX_ALTERNATIVES + 1))));
         assert!(fits(&GenerationEvent::ToolCall(call(MAX_NAME))));
         assert!(!fits(&GenerationEvent::ToolCall(call(MAX_NAME + 1))));
     }

@@ -42,6 +42,10 @@ pub struct GenerationInput<'a> {
     pub response_format: Option<ResponseFormatInput<'a>>,
     /// Number of alternatives for each token; `None`: no log probabilities.
     pub logprobs: Option<u8>,
+    /// Repetition of the prompt's tokens before the answer, with their log probabilities if `logprobs` asks for some. Only
+    /// for engines with that capability, and instances that know it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub echo: bool,
     /// Streamed answer.
     pub stream: bool,
 }
@@ -63,6 +67,7 @@ impl Default for GenerationInput<'_> {
             stop: &[],
             response_format: None,
             logprobs: None,
+            echo: false,
             stream: false,
         }
     }

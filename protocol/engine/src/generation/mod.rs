@@ -9,7 +9,8 @@
 //! | [`flags::BYTES`] | bytes of text; a character may be split over chunks |
 //! | [`flags::EVENT`] | one [`GenerationEvent`], JSON |
 //!
-//! Invariants of an engine of ours: at most one `finish`, and nothing after it.
+//! Invariants of an engine of ours: at most one `finish`, and nothing after it; tokens of the prompt only where the request
+//! asks for them, and nothing before them.
 //!
 //! [`RequestKind::TextGeneration`]: crate::frame::RequestKind::TextGeneration
 //! [`flags::EVENT`]: crate::frame::flags::EVENT

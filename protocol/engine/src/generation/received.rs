@@ -24,6 +24,8 @@ pub struct ReceivedGeneration {
     pub response_format: Option<ReceivedFormat>,
     /// Number of alternatives for each token; `None`: no log probabilities.
     pub logprobs: Option<u8>,
+    /// Repetition of the prompt's tokens before the answer.
+    pub echo: bool,
 }
 
 /// Tool, in the form of the OpenAI API.
@@ -154,12 +156,14 @@ mod tests {
             sampling,
             response_format: Some(ResponseFormatInput::JsonSchema { schema: &schema }),
             logprobs: Some(7),
+            echo: true,
             stream: true,
             ..GenerationInput::default()
         };
         let received: ReceivedGeneration = serde_json::from_slice(&serde_json::to_vec(&input).unwrap()).unwrap();
         assert_eq!((received.prompt.as_deref(), received.prompt_tokens), (Some("a prompt"), None));
         assert_eq!((received.literals.as_slice(), received.logprobs), ([(2, 5)].as_slice(), Some(7)));
+        assert!(received.echo);
         let expected = ReceivedSampling {
             max_tokens: Some(1),
             min_tokens: Some(2),
@@ -179,7 +183,7 @@ mod tests {
         assert_eq!((format.kind, format.schema.unwrap().get()), (FormatKind::JsonSchema, schema.get()));
         let tokens = GenerationInput { prompt_tokens: Some(&[8, 9]), ..GenerationInput::default() };
         let received: ReceivedGeneration = serde_json::from_slice(&serde_json::to_vec(&tokens).unwrap()).unwrap();
-        assert_eq!(received.prompt_tokens, Some(vec![8, 9]));
+        assert_eq!((received.prompt_tokens, received.echo), (Some(vec![8, 9]), false));
         assert_eq!(received.sampling, ReceivedSampling::default());
     }
 

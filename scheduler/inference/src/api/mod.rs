@@ -110,11 +110,12 @@ impl TextCodec {
         }
     }
 
-    /// Bytes of a body of this length that its answer repeats.
-    pub(crate) fn repeats(&self, length: usize) -> u64 {
+    /// Bytes of a request's body, of this length, that its answer repeats.
+    pub(crate) fn repeats(&self, request: &GenerationRequest, length: usize) -> u64 {
         match self {
-            Self::Responses(_) => length as u64,
-            Self::Chat | Self::Completion | Self::Messages | Self::Native => 0,
+            Self::Completion if !request.echo => 0,
+            Self::Completion | Self::Responses(_) => length as u64,
+            Self::Chat | Self::Messages | Self::Native => 0,
         }
     }
 

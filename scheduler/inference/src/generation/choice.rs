@@ -8,8 +8,8 @@
 
 use crate::in_flight::InFlightRequest;
 use crate::trace::ToolTimes;
-use omni_answer::AnswerText;
 pub(crate) use omni_answer::Parts;
+use omni_answer::{AnswerText, Echo};
 use omni_body::{BodyPermit, Chunk, Chunks, StreamKind};
 use omni_engine_client::{Answer, AnswerContent, InstanceName, StreamEnd, StreamRead, StreamReader, Unanswered};
 use omni_engine_protocol::generation::{self as wire, GenerationEvent};
@@ -31,6 +31,8 @@ pub(crate) type Reply = oneshot::Receiver<Result<Answer, Unanswered>>;
 pub(crate) struct Choice {
     request: InFlightRequest,
     source: Source,
+    /// Repetition of the prompt's tokens, until the answer begins; `None`: the engine repeats none.
+    echo: Option<Echo>,
     text: AnswerText,
     /// End as the engine has reported it.
     engine_finish: EngineFinish,
@@ -89,12 +91,13 @@ impl Choice {
     /// times of the parser of tool calls are recorded.
     pub(crate) fn new(
         (request, reply, memory): (InFlightRequest, Reply, Arc<BodyPermit>),
-        text: AnswerText,
+        (echo, text): (Option<Echo>, AnswerText),
         (calls, times_tools): (EngineCalls, bool),
     ) -> Self {
         Self {
             request,
             source: Source::Submitted { reply, _memory: memory },
+            echo,
             text,
             engine_finish: EngineFinish::default(),
             calls,
@@ -156,7 +159,9 @@ impl Choice {
                             Ok(parts) => return Poll::Ready(Progress::Parts(parts)),
                         }
                     }
-                    StreamRead::End(StreamEnd::Complete) => return Poll::Ready(self.on_end()),
+                    StreamRead::End(StreamEnd::Complete) => {
+                        return Poll::Ready(self.on_end().unwrap_or_else(|failure| self.fail(failure)));
+                    }
                     StreamRead::End(StreamEnd::Failed(failure)) => {
                         self.note_counted();
                         self.request.on_failed_end(&failure);
@@ -215,8 +220,8 @@ impl Choice {
         let mut parts = Parts::default();
         for chunk in chunks.iter() {
             let finish = match chunk {
-                Chunk::Text(text) => self.on_piece(Piece { bytes: text.into(), token: None }, &mut parts),
-                Chunk::Piece(bytes) => self.on_piece(Piece { bytes: bytes.into(), token: None }, &mut parts),
+                Chunk::Text(text) => self.on_piece(Piece { bytes: text.into(), token: None }, &mut parts)?,
+                Chunk::Piece(bytes) => self.on_piece(Piece { bytes: bytes.into(), token: None }, &mut parts)?,
                 Chunk::Event(json) => self.on_event(json, &mut parts)?,
                 Chunk::Json(_) | Chunk::Bytes(_) => None, // not in generated text
             };
@@ -232,9 +237,28 @@ impl Choice {
     }
 
     /// Adds a piece. Returns the end if the piece brought it.
-    fn on_piece(&mut self, piece: Piece, parts: &mut Parts) -> Option<Finish> {
+    fn on_piece(&mut self, piece: Piece, parts: &mut Parts) -> Result<Option<Finish>, Failure> {
+        self.end_echo(parts)?;
         self.begin_tools();
-        self.text.push(piece, parts)
+        Ok(self.text.push(piece, parts))
+    }
+
+    /// Adds a token of the prompt.
+    fn on_prompt(&mut self, token: wire::TokenEvent, parts: &mut Parts) -> Result<(), Failure> {
+        let Some(echo) = &mut self.echo else {
+            let why = "it repeats the prompt, which was not asked for, or has begun without that";
+            return Err(Failure::AnswerNotSendable(why.to_owned()));
+        };
+        echo.push(piece(token), parts);
+        Ok(())
+    }
+
+    /// Ends the repetition of the prompt, since the answer begins.
+    fn end_echo(&mut self, parts: &mut Parts) -> Result<(), Failure> {
+        match self.echo.take().is_none_or(|echo| echo.end(parts)) {
+            true => Ok(()),
+            false => Err(Failure::AnswerNotSendable("it does not repeat the prompt, as was asked for".to_owned())),
+        }
     }
 
     /// Notes that the parser of tool calls begins, where that is recorded.
@@ -247,11 +271,8 @@ impl Choice {
     fn on_event(&mut self, json: &[u8], parts: &mut Parts) -> Result<Option<Finish>, Failure> {
         let event = GenerationEvent::parse(json);
         match event.map_err(|error| Failure::AnswerNotSendable(error.to_string()))? {
-            GenerationEvent::Token(token) => {
-                let bytes = token.bytes.clone().unwrap_or_else(|| token.text.clone().into_bytes());
-                let token = Some(token_info(token));
-                return Ok(self.on_piece(Piece { bytes, token }, parts));
-            }
+            GenerationEvent::Prompt(token) => self.on_prompt(token, parts)?,
+            GenerationEvent::Token(token) => return self.on_piece(piece(token), parts),
             GenerationEvent::Reasoning { text } => parts.deltas.push(Delta::Reasoning(text)),
             GenerationEvent::ToolCall(call) => self.calls.begin(call, &mut parts.deltas)?,
             GenerationEvent::Finish(finish) => {
@@ -263,9 +284,10 @@ impl Choice {
     }
 
     /// Ends the choice as the engine did.
-    fn on_end(&mut self) -> Progress {
-        self.source = Source::Over;
+    fn on_end(&mut self) -> Result<Progress, Failure> {
         let mut parts = Parts::default();
+        self.end_echo(&mut parts)?;
+        self.source = Source::Over;
         let engine_finish = std::mem::take(&mut self.engine_finish);
         let source = if engine_finish.usage.is_some() { TokenSource::Model } else { TokenSource::Counted };
         self.begin_tools();
@@ -274,7 +296,7 @@ impl Choice {
             self.finish(finish, &mut parts);
         }
         self.request.on_complete();
-        Progress::Parts(parts)
+        Ok(Progress::Parts(parts))
     }
 
     /// Adds the end.
@@ -327,10 +349,16 @@ impl EngineCalls {
     }
 }
 
+fn piece(token: wire::TokenEvent) -> Piece {
+    let bytes = token.bytes.clone().unwrap_or_else(|| token.text.clone().into_bytes());
+    Piece { bytes, token: Some(token_info(token)) }
+}
+
 fn token_info(token: wire::TokenEvent) -> TokenInfo {
     let top =
         token.top.into_iter().map(|wire::Alternative { text, logprob }| Alternative { text, bytes: None, logprob });
-    TokenInfo { text: token.text, bytes: token.bytes, id: token.id, logprob: token.logprob, top: top.collect() }
+    let bytes = token.bytes.filter(|bytes| !bytes.is_empty()); // a control token shows its name
+    TokenInfo { text: token.text, bytes, id: token.id, logprob: token.logprob, top: top.collect() }
 }
 
 /// Name of a reason in the conventions of traces.

@@ -24,10 +24,10 @@ use crate::trace::operation;
 use bytes::{Bytes, BytesMut};
 use hyper::Response;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use omni_answer::AnswerText;
+use omni_answer::{AnswerText, Echo};
 use omni_body::{BodyKind, BodyPermit, RequestBody};
 use omni_config::manifest::{Capability, Kind, Render};
-use omni_engine_client::AnswerContent;
+use omni_engine_client::{AnswerContent, NewerParameter};
 use omni_engine_protocol::frame::RequestKind;
 use omni_engine_protocol::task::TokenCount;
 use omni_generation::guard::GuardLimits;
@@ -36,6 +36,7 @@ use omni_generation::{
     check_values,
 };
 use omni_ingress::ReadDeadline;
+use omni_node_protocol::instance::PROMPT_TOKENS_SINCE;
 use omni_policy::dispatch::hash_name;
 use omni_request_error::Failure;
 use omni_structured_output::Validator;
@@ -54,6 +55,9 @@ const WHOLE: usize = 2048;
 const TURNS: usize = 3;
 /// Bytes of a choice that waits, beside its body and its head.
 const CHOICE: u64 = 3072;
+
+/// Parameter that asks the engine to repeat the tokens of a prompt.
+const PROMPT_TOKENS: NewerParameter = NewerParameter { name: "echo", since: PROMPT_TOKENS_SINCE };
 
 /// A request for generated text, and where it came from.
 pub(crate) struct TextRequest<'a> {
@@ -156,7 +160,7 @@ impl TextRequest<'_> {
         outcome.leave(); // that of the only request to the model counts
         let body = prompts.into_iter().next().and_then(|prompt| prompt.choices.into_iter().next());
         let Some(body) = body else { return Err(Failure::NoSuchRoute) };
-        let submitted = self.submit_one(RequestKind::CountTokens, body)?;
+        let submitted = self.submit_one(RequestKind::CountTokens, body, None)?;
         let Self { api, caller, model, deadline, original, request, .. } = self;
         drop(request);
         let body_memory = memory.into_permits();
@@ -185,7 +189,7 @@ impl TextRequest<'_> {
         let stop = StopStrings::new(&self.request.stop);
         let tools: Vec<_> = self.request.prompts.iter().map(compiled_tools).collect();
         let tools_bytes: u64 = tools.iter().map(|tools| tools.bytes()).sum();
-        let repeated = self.codec.repeats(self.original.len());
+        let repeated = self.codec.repeats(&self.request, self.original.len());
         let answers: usize = prompts.iter().map(|prompt| prompt.choices.len()).sum();
         let heads = answers as u64 * (CHOICE + head::bytes(self.caller.parts));
         let kept = tools_bytes + stop.bytes() + format.as_deref().map_or(0, ResponseFormat::bytes) + repeated;
@@ -325,6 +329,12 @@ impl TextRequest<'_> {
     ) -> Result<Vec<Choice>, Failure> {
         let mut choices = Vec::with_capacity(prompts.len() * self.request.choices.max(1) as usize);
         for ((prompt, tools), mut prepared) in self.request.prompts.iter().zip(tools).zip(prompts) {
+            let repeats_tokens = self.request.repeats_tokens(prompt);
+            let newer = repeats_tokens.then_some(PROMPT_TOKENS);
+            let repeated: Option<Arc<str>> = match prompt {
+                Prompt::Text(text) if repeats_tokens => Some(text.as_str().into()),
+                Prompt::Text(_) | Prompt::Tokens(_) | Prompt::Chat(_) => None,
+            };
             for body in std::mem::take(&mut prepared.choices) {
                 let id_seed = fastrand::u64(..);
                 let options = self.parser_options(text_model, prompt, tools, &prepared, id_seed);
@@ -336,14 +346,15 @@ impl TextRequest<'_> {
                     prompt_tokens: prepared.tokens,
                     tokens: self.request.logprobs.is_some(),
                 };
-                let mut submitted = self.submit_one(RequestKind::TextGeneration, body)?;
+                let mut submitted = self.submit_one(RequestKind::TextGeneration, body, newer)?;
                 submitted.request.leave_outcome();
                 let submitted = (submitted.request, submitted.reply, Arc::clone(memory));
                 let calls = EngineCalls::new(prompt, self.codec.has_calls(), id_seed);
                 let offers_tools = matches!(prompt, Prompt::Chat(chat) if chat.offers_tools());
                 let times_tools = offers_tools && self.caller.trace.is_recorded();
                 let text = AnswerText::new(OutputGuard::new(limits), parser);
-                choices.push(Choice::new(submitted, text, (calls, times_tools)));
+                let echo = repeats_tokens.then(|| Echo::new(repeated.clone(), self.request.logprobs.is_some()));
+                choices.push(Choice::new(submitted, (echo, text), (calls, times_tools)));
             }
         }
         Ok(choices)
@@ -373,7 +384,7 @@ impl TextRequest<'_> {
         }
     }
 
-    fn submit_one(&self, kind: RequestKind, body: Bytes) -> Result<Submitted, Failure> {
+    fn submit_one(&self, kind: RequestKind, body: Bytes, newer: Option<NewerParameter>) -> Result<Submitted, Failure> {
         let mut head = head::head(self.caller.parts, self.caller.id, None, false);
         head.kind = Some(kind);
         if let Some(session) = self.request.session.as_deref() {
@@ -386,7 +397,7 @@ impl TextRequest<'_> {
             _ => operation(Some(kind)),
         };
         let (api, target) = (self.codec.label(), (&*self.content, self.deadline));
-        self.caller.submit(self.model, (api, operation, session), (head, body), None, target)
+        self.caller.submit_newer(self.model, (api, operation, session), (head, body), newer, target)
     }
 }
 

@@ -41,7 +41,8 @@ pub(super) async fn prepare(
     prompt: &Prompt,
     (now, on_fault): (i64, impl FnOnce(String)),
 ) -> Result<PreparedPrompt, Failure> {
-    let mut input = |source, chat, in_reasoning| input((request, memory), source, chat, in_reasoning);
+    let repeats_tokens = request.repeats_tokens(prompt);
+    let mut input = |source, chat, in_reasoning| input((request, memory), (source, repeats_tokens), chat, in_reasoning);
     match (prompt, render) {
         (Prompt::Text(text), _) => input(Source::Text(text, &[]), None, false),
         (Prompt::Tokens(tokens), _) => input(Source::Tokens(tokens), None, false),
@@ -85,7 +86,7 @@ fn failure(error: &RenderError, on_fault: impl FnOnce(String)) -> Failure {
 #[allow(clippy::needless_pass_by_value, reason = "made for this call alone")]
 fn input(
     (request, memory): (&GenerationRequest, &mut RequestMemory),
-    source: Source<'_>,
+    (source, repeats_tokens): (Source<'_>, bool),
     chat: Option<&Chat>,
     in_reasoning: bool,
 ) -> Result<PreparedPrompt, Failure> {
@@ -112,6 +113,7 @@ fn input(
             ResponseFormat::JsonSchema { schema, .. } => Some(ResponseFormatInput::JsonSchema { schema }),
         },
         logprobs: request.logprobs,
+        echo: repeats_tokens,
         stream: request.stream,
         ..GenerationInput::default()
     };

@@ -7,6 +7,7 @@ use omni_engine_client::{
 };
 use omni_engine_protocol::frame::{HEADER, Header, Kind};
 use omni_engine_protocol::metrics;
+use omni_node_protocol::instance::VERSIONS;
 use omni_policy::InstanceNumber;
 use omni_policy::dispatch::{Members, RequestId};
 use omni_policy::fleet::{Event, Phase};
@@ -58,7 +59,7 @@ impl ModelActor {
 
     /// Queues a request at an instance's connection.
     fn queue_request(&mut self, id: RequestId, number: InstanceNumber) {
-        if self.requests.return_turn(id) {
+        if self.requests.return_turn(id) || self.refuse_newer(id, number) {
             return;
         }
         let now = self.services.clock.instant(self.now);
@@ -72,6 +73,7 @@ impl ModelActor {
 
     /// Queues requests that are handled together at an instance's connection.
     fn queue_batch(&mut self, mut members: Vec<RequestId>, number: InstanceNumber) {
+        members.retain(|id| !self.refuse_newer(*id, number));
         // A member that was announced has to come.
         for id in members.extract_if(.., |id| !self.requests.table.can_be_sent(*id)).collect::<Vec<_>>() {
             self.drop_request(id);
@@ -86,6 +88,13 @@ impl ModelActor {
         for id in members {
             self.queue_request(id, number);
         }
+    }
+
+    /// Refuses a request that an instance of an earlier release does not know all of: nothing of it is to be left out.
+    fn refuse_newer(&mut self, id: RequestId, number: InstanceNumber) -> bool {
+        let worker = self.instances.get(number).and_then(Instance::worker);
+        let version = worker.and_then(|worker| worker.old_protocol).unwrap_or(VERSIONS.newest);
+        self.requests.refuse_newer(id, version)
     }
 
     fn recipient(&self, number: InstanceNumber) -> Option<Recipient> {

@@ -77,6 +77,16 @@ impl Requests {
         is_turn
     }
 
+    /// Refuses a request with a parameter that an instance of this version of its protocol does not know. Returns `false` for
+    /// one that can be sent to it.
+    pub(super) fn refuse_newer(&mut self, id: RequestId, version: u32) -> bool {
+        let is_refused = self.table.refuse_newer(id, version);
+        if is_refused {
+            self.dispatch.withdraw(id);
+        }
+        is_refused
+    }
+
     /// Fails every request that waits.
     pub(super) fn refuse_waiting(&mut self, failure: &Failure) {
         for id in self.dispatch.drain_queue() {
@@ -134,7 +144,7 @@ mod tests {
     use super::*;
     use bytes::Bytes;
     use omni_body::{BodyKind, RequestBody};
-    use omni_engine_client::{Execution, Request, Unanswered};
+    use omni_engine_client::{Execution, NewerParameter, Request, Unanswered};
     use omni_engine_protocol::frame::RequestHead;
     use omni_policy::dispatch::{HandlerMode, Members};
     use std::time::Instant;
@@ -157,7 +167,8 @@ mod tests {
         };
         let body = RequestBody::Collected(BodyKind::Json, Bytes::from_static(b"{}"));
         let execution = Execution::default();
-        let request = Request { head, body, awaits_turn: false, deadline: Instant::now(), reply, execution };
+        let request =
+            Request { head, body, awaits_turn: false, newer: None, deadline: Instant::now(), reply, execution };
         (Submission { id: RequestId(id), priority: 0, session: None, cost: None, request }, client)
     }
 
@@ -200,6 +211,31 @@ mod tests {
         assert!(matches!(turn.try_recv().unwrap(), Err(Unanswered::Turn)));
         assert_eq!(next(&mut requests), Some(RequestId(2)), "the place is free again");
         assert!(!requests.return_turn(RequestId(2)) && waits.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_parameter_is_not_sent_to_an_instance_that_does_not_know_it() {
+        let mut requests = requests(1);
+        let (mode, number) = (HandlerMode::Concurrent, InstanceNumber(1));
+        requests.dispatch.enable(number, 0, mode, 1);
+        for (newer, version, is_refused) in [(None, 1, false), (Some(2), 2, false), (Some(2), 1, true)] {
+            let (submission, mut client) = submission(1);
+            let newer = newer.map(|since| NewerParameter { name: "echo", since });
+            let submission = Submission { request: Request { newer, ..submission.request }, ..submission };
+            assert!(requests.submit(submission, Moment::MAX, Moment::ZERO));
+            assert!(requests.dispatch.next(Moment::ZERO, |_| true).is_some(), "the only place is free");
+            assert_eq!(requests.refuse_newer(RequestId(1), version), is_refused, "{newer:?}");
+            if !is_refused {
+                assert!(client.try_recv().is_err(), "it is to be sent");
+                requests.dispatch.withdraw(RequestId(1));
+                requests.table.forget(RequestId(1));
+                continue;
+            }
+            let Ok(Err(Unanswered::Failed(Failure::InvalidRequest(refusal)))) = client.try_recv() else { panic!() };
+            assert_eq!(refusal.parameter.as_deref(), Some("echo"));
+            assert!(refusal.message.contains("earlier release"), "{refusal:?}");
+            assert_eq!((requests.dispatch.in_flight(), requests.dispatch.waiting()), (0, 0));
+        }
     }
 
     #[test]
