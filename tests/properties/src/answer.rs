@@ -126,7 +126,15 @@ fn begin() -> (RequestTable, BTreeMap<u64, Client>) {
         let body = RequestBody::Collected(BodyKind::Json, Bytes::new());
         requests.insert(
             RequestId(id),
-            Request { head: head(), body, awaits_turn: false, deadline, reply, execution: Execution::default() },
+            Request {
+                head: head(),
+                body,
+                awaits_turn: false,
+                newer: None,
+                deadline,
+                reply,
+                execution: Execution::default(),
+            },
         );
         let instance = if id == OTHERS { OTHER } else { MODEL };
         let name = Arc::new(InstanceName { id: "0".to_owned(), version: "0".to_owned() });
