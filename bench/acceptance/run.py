@@ -55,13 +55,10 @@ Result = tuple[str, str, bool]
 
 @dataclass(frozen=True)
 class Server:
-    """A server with the OpenAI API. `scores`: it has log probabilities of prompts. `template`: the one that it renders
-    conversations by, if not that of the weights.
-    """
+    """A server with the OpenAI API. `template`: that of its conversations, if not that of the weights."""
 
     name: str
     address: str
-    scores: bool
     template: str | None
 
 
@@ -75,7 +72,7 @@ def alone() -> Iterator[Server]:
             until("the engine", lambda: " at http://" in log.read_text() or process.poll() is not None)
             if process.poll() is not None:
                 sys.exit(log.read_text())
-            yield Server("alone", log.read_text().split(" at ", 1)[1].split("/v1", 1)[0], scores=True, template=None)
+            yield Server("alone", log.read_text().split(" at ", 1)[1].split("/v1", 1)[0], template=None)
         finally:
             process.terminate()
 
@@ -91,7 +88,7 @@ def through_a_node() -> Iterator[Server]:
         files = {"omni.toml": manifest, "chat_template.jinja": template}
         with Node({NAME: files}, config=f'[weights]\nfolders = ["{folder}"]\n') as node:
             host, port = node.address
-            yield Server("node", f"http://{host}:{port}", scores=False, template=template)
+            yield Server("node", f"http://{host}:{port}", template=template)
 
 
 SERVERS = {"alone": alone, "node": through_a_node}
@@ -118,7 +115,7 @@ def call(
 
 
 def lm_eval(server: Server, tokens: Path) -> list[Result]:
-    tasks = ["omni_capitals", *(["omni_choices"] if server.scores else [])]
+    tasks = ["omni_capitals", "omni_choices"]
     model = {
         "model": NAME,
         "base_url": f"{server.address}/v1/completions",
