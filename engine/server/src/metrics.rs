@@ -58,3 +58,17 @@ pub(crate) fn metrics(status: &Status) -> Vec<Metric> {
         },
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_has_all_metrics() {
+        let page = include_str!("../../../docs/native-engine.md");
+        for Metric { name, kind, .. } in metrics(&Status::default()) {
+            let total = if kind == Kind::Counter { "_total" } else { "" };
+            assert!(page.contains(&format!("`{name}{total}`")), "{name}");
+        }
+    }
+}

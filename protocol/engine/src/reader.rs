@@ -41,7 +41,7 @@ pub enum ReadError {
 #[derive(Debug)]
 pub struct FrameReader<S> {
     socket: S,
-    /// What was read is from `start` to `end`; the rest is room.
+    /// Bytes that were read from `start` to `end`, and room for more.
     bytes: Vec<u8>,
     start: usize,
     end: usize,

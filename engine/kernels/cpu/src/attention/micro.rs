@@ -42,7 +42,7 @@ pub(super) fn rows_of(left: usize) -> usize {
 #[derive(Clone, Copy)]
 pub(super) struct Keys<'a, E> {
     pub(super) blocks: [&'a [[E; LANES]]; BLOCKS],
-    /// Those of the chunk that is read next.
+    /// The same of the chunk that is read next.
     pub(super) ahead: [&'a [[E; LANES]]; BLOCKS],
 }
 
@@ -116,7 +116,7 @@ fn scores_of_blocks<S: Simd, E: Element, const R: usize, const B: usize>(
 #[derive(Clone, Copy)]
 pub(super) struct Values<'a, E> {
     pub(super) blocks: [&'a [[E; LANES]]; BLOCKS],
-    /// Those of the chunk that is read next.
+    /// The same of the chunk that is read next.
     pub(super) ahead: [&'a [[E; LANES]]; BLOCKS],
     pub(super) stride: usize,
 }
