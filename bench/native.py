@@ -206,9 +206,9 @@ def engine_of(node: Node) -> int:
     return next(pid for pid in node.processes() if b"omni-engine" in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
-def complete(node: Node, prompt: str, tokens: int) -> int:
+def complete(node: Node, prompt: str, tokens: int, **more: object) -> int:
     """Tokens of a prompt that is completed."""
-    body = {"model": "m", "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
+    body = {"model": "m", "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, **more}
     with contextlib.closing(node.connect()) as connection:
         connection.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
         answer = json.loads(connection.getresponse().read())
@@ -223,9 +223,8 @@ def memory(node: Node, before: float) -> None:
     if said is None:
         sys.exit(f"the engine did not say what it takes\n{logs}")
     planned, positions = (int(text) for text in said.groups())
-    # As many sequences as it computes at a time, which copy: with drafts, steps have all their rows of logits.
-    with ThreadPoolExecutor(STREAMS) as pool:
-        list(pool.map(lambda number: complete(node, f"{number}, one two three four. " * 40, 300), range(STREAMS)))
+    # Log probabilities of a prompt: steps have all their rows of logits.
+    complete(node, "one two three four. " * 100, 1, echo=True, logprobs=1)
     sent, number = 0, 0
     while sent < 1.1 * positions:
         sent += complete(node, " ".join(f"{number}.{word}" for word in range(400)), 1)
