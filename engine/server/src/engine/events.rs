@@ -1,5 +1,6 @@
 //! Events of a request on their way to its recipient, and what the recipient tells the engine's thread.
 
+use super::queue::QueuePermit;
 use super::submission::Event;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,6 +12,8 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 pub struct Events {
     receiver: Receiver<Event>,
     notes: Arc<Notes>,
+    /// Memory of log probabilities of the prompt.
+    _scores: QueuePermit,
 }
 
 /// Notes that the recipient and the thread leave each other.
@@ -34,12 +37,13 @@ pub(super) struct EventSender {
     notes: Arc<Notes>,
 }
 
-/// Both ends of the events of a request with so many choices, of which at most `most` come.
-pub(super) fn events(choices: u32, most: usize) -> (EventSender, Events) {
+/// Both ends of the events of a request with so many choices, of which at most `most` come. `scores`: memory of the log
+/// probabilities of its prompt.
+pub(super) fn events(choices: u32, most: usize, scores: QueuePermit) -> (EventSender, Events) {
     let (sender, receiver) = channel(most);
     let stopped = (0..choices).map(|_| AtomicBool::new(false)).collect();
     let notes = Arc::new(Notes { is_stopped: AtomicBool::new(false), stopped, cached: AtomicUsize::new(0) });
-    (EventSender { sender, kept: Vec::new(), notes: Arc::clone(&notes) }, Events { receiver, notes })
+    (EventSender { sender, kept: Vec::new(), notes: Arc::clone(&notes) }, Events { receiver, notes, _scores: scores })
 }
 
 impl Events {

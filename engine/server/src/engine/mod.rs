@@ -108,11 +108,11 @@ impl Engine {
     /// # Errors
     /// The engine is overloaded, or has ended.
     pub fn submit(&self, submission: Submission) -> Result<Events, Failure> {
-        let memory = self.queue.take(&submission).ok_or(Failure::Overloaded)?;
+        let (memory, scores) = self.queue.take(&submission).ok_or(Failure::Overloaded)?;
         let (choices, most) = live::most_events(&submission);
         // More choices than sequences are refused.
         let choices = choices.min(u32::try_from(self.sequences).unwrap_or(u32::MAX));
-        let (sender, events) = events::events(choices, most);
+        let (sender, events) = events::events(choices, most, scores);
         self.send(Command::Submit(Box::new(Submitted { submission, events: sender, memory })))?;
         Ok(events)
     }

@@ -1,16 +1,18 @@
-//! Memory of requests that wait: counted from their submission until the first of their tokens is computed.
+//! Memory of requests that wait: counted from their submission until the first of their tokens is computed. Log
+//! probabilities of a prompt are there whether somebody reads them or not, and are counted until their recipient is gone.
 //!
 //! | counted | bytes |
 //! | --- | --- |
 //! | prompt | 4 for each token, and 2 for the names of its blocks |
 //! | biases, allowed and banned ids | 8 for each |
 //! | grammar | 64 KiB, with the state of its parser |
+//! | log probabilities of a prompt | an event for each token, and 8 for each alternative |
 //! | all else of a request, with its channel | 2 KiB, and 64 for each choice |
 //!
 //! What a request holds beside that (positions of its prompt for drafts, counts of tokens) is made when it begins, and so
 //! bounded by the sequences that are computed at a time.
 
-use super::submission::{Submission, Work};
+use super::submission::{Event, Submission, Work};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -44,15 +46,21 @@ impl QueueBudget {
         Self { held: Arc::default(), most }
     }
 
-    /// Takes the memory of a request; `None`: others have too much. A request alone is always taken.
-    pub(super) fn take(&self, submission: &Submission) -> Option<QueuePermit> {
-        let bytes = bytes_of(submission);
+    /// Takes the memory of a request, and that of its prompt's log probabilities; `None`: others have too much. A request
+    /// alone is always taken.
+    pub(super) fn take(&self, submission: &Submission) -> Option<(QueuePermit, QueuePermit)> {
+        let (own, scores) = (bytes_of(submission), bytes_of_scores(submission));
+        let bytes = own.saturating_add(scores);
         let fits = |held: usize| {
             let sum = held.saturating_add(bytes);
             (held == 0 || sum <= self.most).then_some(sum)
         };
         self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
-        Some(QueuePermit { held: Arc::clone(&self.held), bytes })
+        Some((self.permit(own), self.permit(scores)))
+    }
+
+    fn permit(&self, bytes: usize) -> QueuePermit {
+        QueuePermit { held: Arc::clone(&self.held), bytes }
     }
 
     /// Bytes that are taken.
@@ -76,6 +84,17 @@ fn bytes_of(submission: &Submission) -> usize {
     let grammar = if generation.grammar.is_some() { GRAMMAR } else { 0 };
     let choices = (generation.choices as usize).saturating_mul(CHOICE);
     prompt.saturating_add(ids.saturating_mul(ID)).saturating_add(grammar).saturating_add(choices)
+}
+
+/// Bytes of the log probabilities of a request's prompt.
+fn bytes_of_scores(submission: &Submission) -> usize {
+    match &submission.work {
+        Work::Generate(generation) if generation.prompt_logprobs => {
+            let alternatives = usize::from(generation.parameters.logprobs.unwrap_or(0));
+            submission.prompt.len().saturating_mul(size_of::<Event>() + alternatives * ID)
+        }
+        Work::Generate(_) | Work::Embed => 0,
+    }
 }
 
 #[cfg(test)]
@@ -103,6 +122,20 @@ mod tests {
         let generation = Generation { parameters, max_tokens: 9, choices: 3, grammar: None, prompt_logprobs: false };
         let all = bytes_of(&submission(1000, Work::Generate(Box::new(generation))));
         assert_eq!(all, plain + 60 * ID + 3 * CHOICE);
+    }
+
+    #[test]
+    fn log_probabilities_of_a_prompt_are_counted_apart() {
+        let parameters = Parameters { logprobs: Some(5), ..Parameters::default() };
+        let generation = Generation { parameters, max_tokens: 1, choices: 1, grammar: None, prompt_logprobs: true };
+        let budget = QueueBudget::new(200_000);
+        let (own, scores) = budget.take(&submission(1000, Work::Generate(Box::new(generation.clone())))).unwrap();
+        drop(own);
+        assert_eq!(budget.held(), 1000 * (size_of::<Event>() + 5 * ID));
+        let other = submission(2000, Work::Generate(Box::new(generation)));
+        assert!(budget.take(&other).is_none(), "nobody has read the first ones");
+        drop(scores);
+        assert!(budget.take(&other).is_some());
     }
 
     #[test]

@@ -73,7 +73,7 @@ async fn compute(
             Ok(json(Kind::Response, flags::JSON, 200, id, &TokenCount { tokens: tokens as u64 }))
         }
         Prepared::Generate(submission, echo) => {
-            let repeated = if echo { unscored_of(&submission) } else { Vec::new() };
+            let repeated = echo.then(|| (Arc::clone(&submission.prompt), scores(&submission)));
             match shared.engine.submit(submission) {
                 Ok(events) => Text { shared, id, credit, frames, begun: false }.send(events, repeated).await,
                 Err(failure) => Ok(refusal(id, &Refused::from(&failure))),
@@ -122,10 +122,9 @@ fn prepare(shared: &SharedRef, incoming: Incoming) -> Result<Prepared, Refused> 
     }
 }
 
-/// Tokens of the prompt that no event of the engine brings.
-fn unscored_of(submission: &Submission) -> Vec<Token> {
-    let scores = matches!(&submission.work, Work::Generate(generation) if generation.prompt_logprobs);
-    unscored(&submission.prompt, scores).collect()
+/// Returns true if the engine gives log probabilities of the prompt.
+fn scores(submission: &Submission) -> bool {
+    matches!(&submission.work, Work::Generate(generation) if generation.prompt_logprobs)
 }
 
 /// Answer of generated text on its way.
@@ -138,14 +137,16 @@ struct Text<'a> {
 }
 
 impl Text<'_> {
-    /// Sends the answer. `repeated`: first tokens of the prompt, which leave once the engine has begun.
-    async fn send(mut self, mut events: Events, mut repeated: Vec<Token>) -> Result<Vec<u8>, Gone> {
+    /// Sends the answer. `repeated`: the prompt to repeat once the engine has begun, and whether its log probabilities come.
+    async fn send(mut self, mut events: Events, mut repeated: Option<(Arc<[u32]>, bool)>) -> Result<Vec<u8>, Gone> {
         let tokenizer = Arc::clone(&self.shared.requests.model.tokenizer);
         let mut decoder = Detokenizer::new(tokenizer, Place::Continuation, Special::Hidden);
         let (mut text, mut reason) = (String::new(), None);
         while let Some(event) = events.recv().await {
-            if !matches!(event, Event::Failed(_)) {
-                for token in std::mem::take(&mut repeated) {
+            if !matches!(event, Event::Failed(_))
+                && let Some((prompt, scores)) = repeated.take()
+            {
+                for token in unscored(&prompt, scores) {
                     self.prompt_token(&token).await?;
                 }
             }

@@ -132,7 +132,6 @@ impl Engine {
         let (cancel, their_cancel) =
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC).unwrap();
         send_packet(&self.control, &ToEngine::Attach, &[theirs.as_raw_fd(), their_cancel.as_raw_fd()]).unwrap();
-        data.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         Connection {
             reader: FrameReader::new(data.try_clone().unwrap()),
             data,

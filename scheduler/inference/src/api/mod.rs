@@ -114,7 +114,8 @@ impl TextCodec {
     pub(crate) fn repeats(&self, request: &GenerationRequest, length: usize) -> u64 {
         match self {
             Self::Completion if !request.echo => 0,
-            Self::Completion | Self::Responses(_) => length as u64,
+            Self::Completion => (length as u64).saturating_mul(request.choices.into()),
+            Self::Responses(_) => length as u64,
             Self::Chat | Self::Messages | Self::Native => 0,
         }
     }

@@ -273,8 +273,14 @@ impl Choice {
         match event.map_err(|error| Failure::AnswerNotSendable(error.to_string()))? {
             GenerationEvent::Prompt(token) => self.on_prompt(token, parts)?,
             GenerationEvent::Token(token) => return self.on_piece(piece(token), parts),
-            GenerationEvent::Reasoning { text } => parts.deltas.push(Delta::Reasoning(text)),
-            GenerationEvent::ToolCall(call) => self.calls.begin(call, &mut parts.deltas)?,
+            GenerationEvent::Reasoning { text } => {
+                self.end_echo(parts)?;
+                parts.deltas.push(Delta::Reasoning(text));
+            }
+            GenerationEvent::ToolCall(call) => {
+                self.end_echo(parts)?;
+                self.calls.begin(call, &mut parts.deltas)?;
+            }
             GenerationEvent::Finish(finish) => {
                 self.engine_finish =
                     EngineFinish { reason: finish.reason.map(finish_reason), usage: finish.usage.map(usage) };

@@ -23,6 +23,7 @@ _DEFAULT_MAX_TOKENS = 16
 _KNOWN = (*sampling.COMMON, *sampling.SAMPLING, "best_of", "echo", "logprobs", "prompt")
 _UNSUPPORTED = {
     **sampling.UNSUPPORTED,
+    "prompt_logprobs": "use `echo` with `logprobs`",
     "add_special_tokens": "the model decides",
     "messages": "they belong to `/v1/chat/completions`",
     "prompt_embeds": "send `prompt`",
