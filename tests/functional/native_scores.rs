@@ -163,7 +163,7 @@ fn a_node_repeats_prompts_as_the_engine_alone_does() {
     node.stop();
 }
 
-/// Repeats the prompt as its answer; it has log probabilities of its own tokens, and takes token ids.
+/// Answers `a` with its log probability, and takes token ids.
 const HANDLER: &str = r#"
 from omni import TextGeneration, Token
 

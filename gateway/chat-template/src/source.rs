@@ -98,7 +98,8 @@ impl TemplateSource<'_> {
 
 /// Reads `chat_template`.
 fn templates(value: Value) -> Result<Templates, LoadError> {
-    const FORMS: &str = "`chat_template` is neither a text, nor an object of texts, nor a list of `name` and `template`";
+    const FORMS: &str =
+        "`chat_template` is neither a text, nor an object of texts, nor a list of `name` and `template`";
     serde_json::from_value(value).map_err(|_| LoadError::Configuration(FORMS.to_owned()))
 }
 

@@ -132,21 +132,25 @@ mod tests {
 
     #[test]
     fn frames_come_out_whole_however_they_are_cut() {
-        let large = vec![7; 3 * READ];
+        let large: Vec<u8> = (0..3 * READ).map(|at| (at % 251) as u8).collect();
         let frames = [
             frame(Kind::Request, 0, 1, b"one"),
             frame(Kind::Credit, 0, 2, &[1, 0, 0, 0]),
             frame(Kind::Request, 0, 3, &large),
             frame(Kind::Check, 1, 4, b""),
+            frame(Kind::Request, 0, 5, &large[1..2 * READ]),
+            frame(Kind::Request, 0, 6, b"six"),
         ];
+        let payloads: [&[u8]; 6] = [b"one", &[1, 0, 0, 0], &large, b"", &large[1..2 * READ], b"six"];
         for cut in [1, 15, 16, 17, 1000, 1 << 20] {
             let (mut ours, theirs) = UnixStream::pair().unwrap();
             let bytes = frames.concat();
             let writer = std::thread::spawn(move || bytes.chunks(cut).for_each(|piece| ours.write_all(piece).unwrap()));
             let mut reader = FrameReader::new(theirs);
-            for id in 1..=4 {
+            for (id, payload) in (1..).zip(payloads) {
                 let frame = reader.read().unwrap().unwrap();
-                assert_eq!((frame.header.id, frame.payload.len()), (id, frame.header.length as usize));
+                assert_eq!((frame.header.id, frame.header.length as usize), (id, payload.len()));
+                assert!(frame.payload == payload, "frame {id} in pieces of {cut}");
             }
             assert!(reader.read().unwrap().is_none());
             writer.join().unwrap();
