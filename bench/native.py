@@ -7,8 +7,8 @@ Time to the first token is measured on a model of noise that takes almost none i
 from `omni-engine serve`. The scheduler's processor time for a token is that of all its threads, by the kernel's count
 in nanoseconds, while sixteen streams of WEIGHTS are read: by one loop, as a router does, and by a thread for each. What
 the kernel takes for the same sends to a loop stands beside: to a client on this machine, that is its delivery and the
-wake of the client as well. The memory of the engine is
-compared with what it said that it would take, after prompts that fill its cache.
+wake of the client as well. The memory of the engine is compared with what it said that it would take, after prompts
+that fill its cache.
 """
 
 from __future__ import annotations

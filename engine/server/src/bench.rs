@@ -3,6 +3,7 @@
 use omni_kernels::{BLOCK, Backend, BackendError, BlockId, Capacity, Segment, StepPlan};
 use serde::Serialize;
 use std::hint::black_box;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Bytes that the bandwidth is measured with: more than the processors' caches.
@@ -85,7 +86,7 @@ pub fn run<B: Backend>(
     let mut prefill = Vec::new();
     for &tokens in &measured.prompts {
         let rounds = (0..=measured.rounds).map(|_| {
-            prompt(&mut plan, tokens, vocabulary);
+            prompt(&mut plan, 0..tokens, 0, vocabulary);
             let begun = Instant::now();
             backend.step(&plan)?;
             Ok(tokens as f64 / begun.elapsed().as_secs_f64())
@@ -111,12 +112,14 @@ pub fn run<B: Backend>(
     Ok(Report { backend: facts.name.clone(), weight_bytes: facts.weight_bytes, bandwidth, prefill, decode })
 }
 
-/// Plans a prompt as one step.
-fn prompt(plan: &mut StepPlan, tokens: usize, vocabulary: usize) {
+/// Plans some positions of a prompt, whose blocks begin with `first_block`, as one step.
+fn prompt(plan: &mut StepPlan, positions: Range<usize>, first_block: usize, vocabulary: usize) {
     plan.clear();
-    plan.tokens.extend((0..tokens).map(|at| token(at, vocabulary)));
-    plan.blocks.extend((0..tokens.div_ceil(BLOCK)).filter_map(|block| u32::try_from(block).ok()).map(BlockId));
-    plan.segments.push(Segment { tokens: 0..tokens, start: 0, blocks: 0..plan.blocks.len(), logits: 1 });
+    plan.tokens.extend(positions.clone().map(|at| token(at, vocabulary)));
+    let blocks = first_block..first_block + positions.end.div_ceil(BLOCK);
+    plan.blocks.extend(blocks.filter_map(|block| u32::try_from(block).ok()).map(BlockId));
+    let (tokens, blocks) = (0..plan.tokens.len(), 0..plan.blocks.len());
+    plan.segments.push(Segment { tokens, start: positions.start, blocks, logits: 1 });
 }
 
 /// Computes the positions before an answer. Memory that was never written would be one page of zeros, which is always in
@@ -129,12 +132,7 @@ fn before<B: Backend>(
     vocabulary: usize,
 ) -> Result<(), BackendError> {
     for start in (0..depth).step_by(FILLED) {
-        let tokens = FILLED.min(depth - start);
-        plan.clear();
-        plan.tokens.extend((start..start + tokens).map(|at| token(at, vocabulary)));
-        let blocks = first_block..first_block + (start + tokens).div_ceil(BLOCK);
-        plan.blocks.extend(blocks.filter_map(|block| u32::try_from(block).ok()).map(BlockId));
-        plan.segments.push(Segment { tokens: 0..tokens, start, blocks: 0..plan.blocks.len(), logits: 0 });
+        prompt(plan, start..depth.min(start + FILLED), first_block, vocabulary);
         backend.step(plan)?;
     }
     Ok(())

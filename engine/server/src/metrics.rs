@@ -1,15 +1,7 @@
 //! Metrics of the engine, the same for a node and alone.
 
 use crate::engine::Status;
-
-/// Kind of a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Only grows; its name gets `_total`.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-}
+use omni_engine_protocol::metrics::MetricKind;
 
 /// Metric.
 #[derive(Debug, Clone, Copy)]
@@ -18,20 +10,24 @@ pub(crate) struct Metric {
     pub(crate) name: &'static str,
     /// Meaning, as a line of the metrics' text.
     pub(crate) help: &'static str,
-    pub(crate) kind: Kind,
+    pub(crate) kind: MetricKind,
     pub(crate) value: f64,
 }
 
 /// Metrics of a moment.
 pub(crate) fn metrics(status: &Status) -> Vec<Metric> {
     let batcher = &status.batcher;
-    let count = |name, help, value: u64| Metric { name, help, kind: Kind::Counter, value: value as f64 };
-    let gauge = |name, help, value: usize| Metric { name, help, kind: Kind::Gauge, value: value as f64 };
+    let count = |name, help, value: u64| Metric { name, help, kind: MetricKind::Counter, value: value as f64 };
+    let gauge = |name, help, value: usize| Metric { name, help, kind: MetricKind::Gauge, value: value as f64 };
     vec![
         gauge("batch_sequences", "Sequences of the last step", status.batch),
         gauge("running_sequences", "Sequences that are computed", batcher.running),
         gauge("waiting_sequences", "Sequences that wait", batcher.waiting),
-        gauge("queued_bytes", "Memory of requests that wait", status.queued_bytes),
+        gauge(
+            "queued_bytes",
+            "Memory of requests that wait, and of log probabilities of prompts until they are read",
+            status.queued_bytes,
+        ),
         gauge("kv_blocks_free", "Blocks of the cache with no content", batcher.free_blocks),
         gauge("kv_blocks_cached", "Blocks of the cache with a prefix that no sequence uses", batcher.cached_blocks),
         gauge("kv_blocks_used", "Blocks of the cache that sequences use", batcher.used_blocks),
@@ -47,13 +43,13 @@ pub(crate) fn metrics(status: &Status) -> Vec<Metric> {
         Metric {
             name: "step_seconds",
             help: "Time in steps",
-            kind: Kind::Counter,
+            kind: MetricKind::Counter,
             value: status.step_time.as_secs_f64(),
         },
         Metric {
             name: "step_age_seconds",
             help: "Time since the step began that runs",
-            kind: Kind::Gauge,
+            kind: MetricKind::Gauge,
             value: status.stalled.map_or(0.0, |stalled| stalled.as_secs_f64()),
         },
     ]
@@ -67,7 +63,7 @@ mod tests {
     fn the_page_has_all_metrics() {
         let page = include_str!("../../../docs/native-engine.md");
         for Metric { name, kind, .. } in metrics(&Status::default()) {
-            let total = if kind == Kind::Counter { "_total" } else { "" };
+            let total = if kind == MetricKind::Counter { "_total" } else { "" };
             assert!(page.contains(&format!("`{name}{total}`")), "{name}");
         }
     }

@@ -72,7 +72,7 @@ impl TemplateSource<'_> {
                 return Err(LoadError::Configuration(format!("longer than {MAX_CONFIGURATION} bytes")));
             }
             Some(text) => serde_json::from_str(text)
-                .map_err(|error| LoadError::Configuration(format!("this is not such a configuration: {error}")))?,
+                .map_err(|error| LoadError::Configuration(format!("no configuration of a tokenizer: {error}")))?,
         };
         let mut model = Model { complete: !configuration.added_tokens_decoder.is_empty(), ..Model::default() };
         for token in configuration.added_tokens_decoder.into_values() {

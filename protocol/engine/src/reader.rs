@@ -37,7 +37,7 @@ pub enum ReadError {
     Frame(#[from] FrameError),
 }
 
-/// Reader of a data connection, whose thread waits for each frame.
+/// Reader of a data connection, whose thread waits for each frame. A time limit of the socket has no effect.
 #[derive(Debug)]
 pub struct FrameReader<S> {
     socket: S,

@@ -1,8 +1,9 @@
 //! Metrics in the OpenMetrics text format: those of the engine at the moment, and those of the HTTP front.
 
 use crate::engine::Status;
-use crate::metrics::{Kind, Metric, metrics};
+use crate::metrics::{Metric, metrics};
 use omni_body::BodyMetrics;
+use omni_engine_protocol::metrics::MetricKind;
 use omni_ingress::HttpMetrics;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -41,8 +42,8 @@ fn of_engine(status: &Status) -> Registry {
     let mut registry = Registry::with_prefix(PREFIX);
     for Metric { name, help, kind, value } in metrics(status) {
         match kind {
-            Kind::Counter => registry.register(name, help, ConstCounter::new(value)),
-            Kind::Gauge => registry.register(name, help, ConstGauge::new(value)),
+            MetricKind::Counter => registry.register(name, help, ConstCounter::new(value)),
+            MetricKind::Gauge => registry.register(name, help, ConstGauge::new(value)),
         }
     }
     registry

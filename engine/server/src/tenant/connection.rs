@@ -6,7 +6,7 @@ use super::registry::Registry;
 use super::request::{Refused, SharedRef};
 use crate::metrics::{self, Metric};
 use omni_engine_protocol::frame::{HEADER, Header, Kind, flags};
-use omni_engine_protocol::metrics::{EngineMetric, MetricKind};
+use omni_engine_protocol::metrics::EngineMetric;
 use omni_engine_protocol::reader::{Frame, FrameReader};
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -148,12 +148,7 @@ async fn report(shared: SharedRef, frames: Sender<Vec<u8>>) {
 }
 
 fn metrics(shared: &SharedRef) -> Vec<EngineMetric> {
-    let of = |metric: Metric| {
-        let kind = match metric.kind {
-            metrics::Kind::Counter => MetricKind::Counter,
-            metrics::Kind::Gauge => MetricKind::Gauge,
-        };
-        EngineMetric { name: metric.name.to_owned(), kind, labels: Vec::new(), value: metric.value }
-    };
+    let of =
+        |Metric { name, kind, value, help: _ }| EngineMetric { name: name.to_owned(), kind, labels: Vec::new(), value };
     metrics::metrics(&shared.engine.status()).into_iter().map(of).collect()
 }
